@@ -76,7 +76,7 @@ type Backend struct {
 
 	failOnce sync.Once
 	failed   chan struct{}
-	failure  error // set before failed is closed
+	failure  error // the reason why failed was closed; set before that
 }
 
 var _ belay.Backend = (*Backend)(nil)

@@ -24,7 +24,7 @@ type api struct {
 	gate   *gate
 	mux    *http.ServeMux
 	huma   huma.API
-	routes map[string]*route // by pattern
+	routes map[string]*route // the routes by their patterns
 	feeds  feeds
 	outage outage
 	bodies *budget

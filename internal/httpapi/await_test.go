@@ -87,7 +87,7 @@ func TestManyAreAwaitedAtOnce(t *testing.T) {
 		all[i] = own(t, s.b)
 		ids[i] = all[i].lease.Execution
 	}
-	all[0].complete() // before the request
+	all[0].complete() // this execution ends before the request
 	x := s.await(time.Minute, slices.Concat(ids, ids[:2], []belay.ExecutionID{{1}})...)
 	x.next(t)
 	x.next(t)

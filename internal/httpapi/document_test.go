@@ -29,8 +29,8 @@ type document struct {
 type checked struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
-	schemas  map[string]*jsonschema.Schema // by their texts
-	seen     map[string]bool               // "GET /path 200"
+	schemas  map[string]*jsonschema.Schema // compiled schemas, by their texts
+	seen     map[string]bool               // such as "GET /path 200"
 }
 
 // of returns a copy of the document that reports faults to the test t.

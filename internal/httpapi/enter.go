@@ -37,7 +37,7 @@ func (m entered) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.a.mux.Ser
 // within its limit, and JSON that every decoder reads alike.
 func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {
 	rep, ok := w.(*reply)
-	if !ok { // the mux passes the writer of ServeHTTP on
+	if !ok { // never happens: the mux passes on the writer of ServeHTTP
 		panic("httpapi: a request came past ServeHTTP")
 	}
 	rep.routed = true

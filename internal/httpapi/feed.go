@@ -52,11 +52,11 @@ type feed struct {
 	run    sync.WaitGroup // the goroutines of read and wake
 	dirty  chan struct{}  // has a token when watchers are to be woken
 
-	watchers int // guarded by the mu of feeds
+	watchers int // the number of watchers; guarded by the mu of feeds
 
 	mu     sync.Mutex
-	base   int64   // the seq before the first frame
-	frames []frame // seqs without a gap
+	base   int64   // the seq of the event before the first frame
+	frames []frame // the newest frames; their seqs have no gap
 	bytes  int
 	groups []*group
 	err    error // why no more frames will come

@@ -18,7 +18,7 @@ import (
 // gate decides which requests a caller may make (access control). It is unrelated to the gates of
 // executions.
 type gate struct {
-	keys Keys // nil: no request needs a key
+	keys Keys // if nil, no request needs a key
 	// demand, stranger and hire are the fields Demand, Stranger and Hire of Options.
 	demand   string
 	stranger func(*http.Request) error

@@ -16,7 +16,7 @@ const leastZipped = 1 << 10
 var zippers = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {
-		panic(err) // the level is valid
+		panic(err) // never happens, because the level is valid
 	}
 	return z
 }}

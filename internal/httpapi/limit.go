@@ -64,7 +64,7 @@ func (l *limits) wait(r *http.Request, who string) (leave func(), err error) {
 // quota is what the rate limit leaves to a caller.
 type quota struct {
 	limit, left int
-	full        time.Duration // until the whole limit is available again
+	full        time.Duration // the time until the whole limit is available again
 }
 
 // headers tells the caller its quota; without a limit it sets no header.

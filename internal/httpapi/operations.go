@@ -62,7 +62,7 @@ func notReady(err error) *refusal {
 	return f
 }
 
-// metrics adds the route of the metrics, if Options.Metrics is set.
+// metrics adds the route of the metrics. Without Options.Metrics the route answers 404.
 func (a *api) metrics() {
 	h := a.o.Metrics
 	if h == nil {

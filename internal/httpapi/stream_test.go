@@ -347,7 +347,7 @@ func TestThousandWatchers(t *testing.T) {
 			watch, err := s.open(t.Context(), client, o.path+"/events")
 			if err == nil {
 				defer watch.body.Close()
-				_, err = watch.next() // the snapshot
+				_, err = watch.next() // reads the snapshot
 			}
 			joined.Done()
 			if err == nil && i%10 == 0 {

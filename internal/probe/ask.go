@@ -84,7 +84,7 @@ func ask(ctx context.Context, to netip.AddrPort, limit time.Duration) (failure s
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case err == nil:
-		_ = answer.Body.Close() // unread
+		_ = answer.Body.Close() // the body is not read
 		return judge(answer), nil
 	case within.Err() != nil && time.Since(began) > limit+limit/2:
 		return "", errOurs // this process or machine was suspended, not the worker

@@ -51,7 +51,7 @@ func (s *stream) rest() error {
 	return s.lines.Err()
 }
 
-// Close closes the stream as its client.
+// Close closes the stream on the side of the client.
 func (s *stream) Close() { _ = s.body.Close() }
 
 // During a graceful shutdown under load, streams end without an error, long polls are answered

@@ -47,7 +47,7 @@ func newHistory(now func() time.Duration) *history {
 type commit struct {
 	n       int
 	at      machine.Time  // the time of the commit by the store's clock
-	real    time.Duration // the time since the begin of the simulation
+	real    time.Duration // the time since the beginning of the simulation
 	node    string
 	changes *machine.Changes // empty for a mark of life
 	beat    time.Duration    // the interval until the next mark of life, as the server announced it

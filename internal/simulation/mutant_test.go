@@ -28,7 +28,7 @@ type mutant struct {
 	after  func(*world, *mutantState, *machine.Rows, *machine.Changes) bool
 	// due and read change replies of the store.
 	due func(*world, *mutantState, *store.Due)
-	// prune changes what the store may delete.
+	// prune changes which executions the store may delete.
 	prune func(*world, *store.Retention)
 	read  func(store.Read, *machine.Record)
 	// ready changes the lanes (groups of executions) in which the store finds a ready execution.

@@ -49,7 +49,7 @@ type life struct {
 	late store.Hint
 
 	mu    sync.Mutex
-	names map[string]bool // see unique
+	names map[string]bool // the names that goroutines use at the moment; see unique
 }
 
 // start starts the node, which begins a new life.

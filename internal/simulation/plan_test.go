@@ -13,7 +13,7 @@ type plan struct {
 	outside                       int           // number of external owners
 	safety                        time.Duration // duration of the phase with faults
 	slowPoll, hintPoll            time.Duration
-	retention                     time.Duration // below 0: executions are kept
+	retention                     time.Duration // if below 0, executions are kept
 	committers                    int           // batches of a node that are committed at the same time
 	pulse                         bool          // heartbeats are committed beside all other batches
 	proves                        bool          // a node can prove that a process on its host has died

@@ -12,7 +12,7 @@ import (
 // replaced checks submissions with when_full "replace": the executions that the submission replaces
 // are cancelled in time, even if the node crashes right after it has accepted the submission.
 type replaced struct {
-	members map[belay.GateID][]belay.ExecutionID // of each limit, the oldest first
+	members map[belay.GateID][]belay.ExecutionID // the members of each limit, the oldest first
 	waits   map[belay.ExecutionID]replacement    // the executions that must be cancelled and are not cancelled yet
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// result is the result of one seed.
+// result is the outcome of the simulation of one seed.
 type result struct {
 	seed      uint64
 	hash      uint64
@@ -67,7 +67,7 @@ func (w *world) judgeAll(open []string) *result {
 	return r
 }
 
-// verdict is the result of many seeds.
+// verdict is the outcome of the simulations of many seeds.
 type verdict struct {
 	first, last uint64
 	seeds       int

@@ -24,7 +24,7 @@ type world struct {
 	plan    plan
 	mutant  *mutant
 	rng     *rand.Rand // only the driver uses rng
-	zero    time.Time  // the begin of the simulation
+	zero    time.Time  // the beginning of the simulation
 	gate    *gate
 	store   *memory.Store
 	ahead   atomic.Int64 // how far the wall clock that the store follows is ahead of virtual time
@@ -243,7 +243,7 @@ func (w *world) decide(t *ticket) {
 	w.gate.let(t, f)
 }
 
-// run lets the simulation go on until a moment.
+// run continues the simulation until the given time.
 func (w *world) run(until time.Duration) {
 	for w.gate.now() < until {
 		next := until

@@ -64,6 +64,6 @@ func refuseJobs(next http.Handler) http.Handler {
 				"let the job use a server with a key of its own (--server and BELAY_KEY; belay keys create makes it)"})
 		w.Header().Set("Content-Type", wire.ProblemType)
 		w.WriteHeader(p.Status)
-		_ = json.NewEncoder(w).Encode(&p) // the caller may have gone
+		_ = json.NewEncoder(w).Encode(&p) // the caller may have disconnected
 	})
 }

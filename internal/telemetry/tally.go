@@ -97,7 +97,7 @@ type gauges struct {
 	mu    sync.Mutex
 	tally engine.Tally
 	err   error
-	until time.Time // tally and err are used until then
+	until time.Time // the time until which tally and err are used
 }
 
 var (

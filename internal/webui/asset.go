@@ -32,5 +32,5 @@ func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == a.hash {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(a.data) // the browser may have gone
+	_, _ = w.Write(a.data) // the browser may have disconnected
 }

@@ -127,5 +127,5 @@ func (p *pages) render(w http.ResponseWriter, status int, v view) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(visible(b.Bytes())) // the browser may have gone
+	_, _ = w.Write(visible(b.Bytes())) // the browser may have disconnected
 }
