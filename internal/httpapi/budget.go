@@ -11,8 +11,8 @@ import (
 
 const (
 	// smallBody is the maximum size, in bytes, of a body that the API reads without waiting for
-	// memory. So short heartbeats, claims and reads never wait. A longer heartbeat waits, but gets
-	// memory before the other bodies that wait; see firstOf.
+	// memory. So short heartbeats, claims and reads never wait for memory. A longer heartbeat
+	// waits, but gets memory before the other bodies that wait; see firstOf.
 	smallBody = 64 << 10
 	// memoryWait is how long a large body waits for memory.
 	memoryWait = 2 * time.Second

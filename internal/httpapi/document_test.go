@@ -30,7 +30,7 @@ type checked struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	schemas  map[string]*jsonschema.Schema // compiled schemas, by their texts
-	seen     map[string]bool               // such as "GET /path 200"
+	seen     map[string]bool               // operations and statuses, such as "GET /path 200"
 }
 
 // of returns a copy of the document that reports faults to the test t.

@@ -206,7 +206,7 @@ func TestSubmissionsNameGates(t *testing.T) {
 	for _, g := range page.Gates {
 		ids = append(ids, g.ID)
 	}
-	if fmt.Sprint(ids) != "[limit:x rate:y]" { // the gate of a target is made at its first failure
+	if fmt.Sprint(ids) != "[limit:x rate:y]" { // the gate of a target is made when the first call fails
 		t.Errorf("gates %q", ids)
 	}
 }
