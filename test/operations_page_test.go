@@ -14,7 +14,7 @@ func TestTheOperationsPage(t *testing.T) {
 	page := read(t, "../docs/operations.md")
 	flags := make(map[string][]string)
 	lines := 0
-	commands := regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+(?: (?:open|close|auto|set|rm|cordon|uncordon)\\b)?)" +
+	commands := regexp.MustCompile("(?:`|(?m:^)|/)belay ([a-z]+(?: (?:open|close|auto|set|rm|cordon|uncordon|requeue|discard)\\b)?)" +
 		"((?: [^`\n#]*)?)")
 	for _, m := range commands.FindAllStringSubmatch(page, -1) {
 		command := m[1]

@@ -7,7 +7,7 @@ test("runs of all executions are listed by outcome, worker and time", async (t) 
   const { url } = await start(t);
   const belay = new Belay({ url });
   const before = new Date(Date.now() - 60_000).toISOString();
-  const { id } = await belay.submit("invoice", { external: true });
+  const { id } = await belay.submit("invoice");
   const lock = await belay.lock(id, { owner: "a script" });
   const running = await belay.runs({ outcome: "running" });
   assert.deepEqual(
