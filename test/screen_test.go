@@ -109,6 +109,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	ask("workspaces", "gc", "--dry-run")
 	ask("workspaces", "restore", run, p.path("again-"+hostileText))
 	ask("doctor")
+	ask("rm", hostileText, id, "--reason", hostileText) // refused while its dead letter is open
 	ask("dead", "note", id, strings.ReplaceAll(hostileText, "\x1b", ""))
 	ask("dead", "note", id, hostileText)
 	ask("dead", "ls", "--text", hostileText)
@@ -119,6 +120,10 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	ask("dead", "requeue", id, "--patch", hostileText)
 	ask("dead", "discard", id, "--note", hostileText)
 	ask("dead", "fix", id)
+	ask("bulk", "discard", "--text", hostileText, "--note", hostileText, "--dry-run")
+	ask("bulk", "cancel", "--label", "a="+hostileText, "--yes")
+	ask("runs", "ls")
+	ask("runs", "ls", "--worker", hostileText, "--outcome", hostileText)
 	ask("preempt", id, "--reason", hostileText)
 	ask("quarantine", hostileText, "--reason", hostileText)
 	ask("cancel", id, "--reason", hostileText)

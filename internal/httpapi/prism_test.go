@@ -47,6 +47,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.owner()
 	w.jobs()
 	w.gates()
+	w.deletes()
 	w.deadLetters()
 	w.keys()
 	w.key = s.withKey("another root", belay.ScopeAdmin).key

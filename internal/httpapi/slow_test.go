@@ -171,7 +171,7 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 	}
 	// begin sends only the header of a large body, and returns the first answer: 100 when the server
 	// begins to read the body, which has its memory then.
-	begin := func() (net.Conn, *bufio.Reader, *http.Response) {
+	begin := func() (c net.Conn, in *bufio.Reader, status int, header http.Header) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -181,24 +181,23 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 			"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(large)); err != nil {
 			t.Fatal(err)
 		}
-		in := bufio.NewReader(c)
+		in = bufio.NewReader(c)
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		return c, in, resp
+		return c, in, resp.StatusCode, resp.Header
 	}
-	c, in, resp := begin()
-	for resp.StatusCode == http.StatusServiceUnavailable { // the waiting request has not given its memory back yet
-		c, in, resp = begin()
+	c, in, status, _ := begin()
+	for status == http.StatusServiceUnavailable { // the waiting request has not given its memory back yet
+		c, in, status, _ = begin()
 	}
-	if resp.StatusCode != http.StatusContinue {
-		t.Fatalf("the server answers %s to a large body", resp.Status)
+	if status != http.StatusContinue {
+		t.Fatalf("the server answers %d to a large body", status)
 	}
-	_, _, other := begin()
-	if other.StatusCode != http.StatusServiceUnavailable || other.Header.Get("Retry-After") == "" {
-		t.Errorf("beside another large body: %s, %v", other.Status, other.Header)
+	if _, _, status, header := begin(); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+		t.Errorf("beside another large body: %d, %v", status, header)
 	}
 	s.submit(`{"workflow": "small"}`)
 	if _, err := io.WriteString(c, large); err != nil {

@@ -109,10 +109,28 @@ func (j *Judge) Unix(c *net.UnixConn) error {
 		return err
 	}
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(poll, 0); err != nil || n != 0 {
-		return errors.Join(fmt.Errorf("%w: the process has ended", ErrUnknown), err)
+	ended := 0
+	err = uninterrupted(func() (err error) {
+		ended, err = unix.Poll(poll, 0)
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case ended != 0:
+		return fmt.Errorf("%w: the process has ended", ErrUnknown)
 	}
 	return nil
+}
+
+// uninterrupted repeats a system call while signals interrupt it. The Go runtime sends signals to its
+// own threads.
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // numberOf returns the number, in the PID namespace of this process, of the process that a pidfd

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -293,6 +294,43 @@ func TestMappedAddressesAreRecognised(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
+}
+
+// Rule: a signal to this process does not change the result. The Go runtime sends signals to its threads.
+func TestSignalsDoNotInterruptAJudgement(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	done := make(chan struct{})
+	var signals sync.WaitGroup
+	for range 2 {
+		signals.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = syscall.Kill(os.Getpid(), syscall.SIGURG)
+				}
+			}
+		})
+	}
+	j := &Judge{InJob: process.InJob}
+	for range 2000 {
+		if err := j.Unix(c.(*net.UnixConn)); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(done)
+	signals.Wait()
 }
 
 // Rule: on a unix socket a process of a job is refused, whether it connects or listens, and another

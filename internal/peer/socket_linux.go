@@ -50,13 +50,20 @@ func diagnose(local, remote netip.AddrPort) (Socket, error) {
 	patience := unix.Timeval{Sec: diagPatience}
 	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience)
 	if err == nil {
-		err = unix.Sendto(fd, request(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		err = uninterrupted(func() error {
+			return unix.Sendto(fd, request(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		})
 	}
 	if err != nil {
 		return Socket{}, fmt.Errorf("request a socket from the kernel: %w", err)
 	}
 	var buffer [8192]byte
-	n, from, err := unix.Recvfrom(fd, buffer[:], 0)
+	var n int
+	var from unix.Sockaddr
+	err = uninterrupted(func() (err error) {
+		n, from, err = unix.Recvfrom(fd, buffer[:], 0)
+		return err
+	})
 	if err != nil {
 		return Socket{}, fmt.Errorf("request a socket from the kernel: %w", err)
 	}

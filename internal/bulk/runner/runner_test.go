@@ -235,7 +235,7 @@ func TestABadFixStopsAtTheCanary(t *testing.T) {
 				}
 				_, err := e.Control(e.Context(), belay.Control{Execution: x.ID, Action: belay.ActionRetry})
 				e.must(err)
-				if x, _ = e.progress(x.ID, belay.Failed); e.ran()-n != c.runs {
+				if e.progress(x.ID, belay.Failed); e.ran()-n != c.runs {
 					e.Errorf("a retry of the stopped bulk runs more: %d", e.ran()-n)
 				}
 			})

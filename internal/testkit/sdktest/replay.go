@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -130,7 +131,7 @@ var replays = []testCase{
 		joined := e.start(order{ID: 7, Cents: 1250}, belay.ContentIdempotency())
 		want(e, ids[0], 1250.0)
 		replayed := e.start(order{ID: 7, Cents: 1250}, belay.ContentIdempotency())
-		for _, id := range append(ids, joined, replayed) {
+		for _, id := range slices.Concat(ids, []belay.ExecutionID{joined, replayed}) {
 			if id != ids[0] {
 				e.Errorf("a second execution: %s beside %s", id, ids[0])
 			}
