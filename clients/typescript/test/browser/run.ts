@@ -32,7 +32,7 @@ const html = `<!doctype html><title>belay-client</title>
 <script type="importmap">${JSON.stringify({ imports })}</script>
 <script type="module" src="/tests/browser/page.js"></script>`;
 /** These tests need processes, files or modules of Node. */
-const nodeOnly = /^(worker|target|kill|copies|collected|readme)\./;
+const nodeOnly = /^(worker|repair|target|kill|copies|collected|readme)\./;
 const patienceMs = 40_000;
 
 interface Request {
