@@ -349,7 +349,8 @@ func (s *spaces) saved(ctx context.Context, e *belay.Execution) (*work, error) {
 			switch ev := &events[i]; {
 			case ev.Pruned:
 			case ev.Kind == "step" && ev.Name == "checkout":
-				_ = json.Unmarshal(ev.Data, &at) // work without a commit cannot be checked out, so an error is ignored
+				// If the commit cannot be read, it stays empty, and belay workspaces restore reports that.
+				_ = json.Unmarshal(ev.Data, &at)
 			case ev.Kind == "state":
 				newest.Changes, when = nil, ev.At
 				// the state of another workflow contains no changes, so an error is ignored

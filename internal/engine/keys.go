@@ -41,8 +41,8 @@ type keyring struct {
 	at        time.Time
 	bySum     map[[32]byte]belay.Key // nil if no keys are known
 	living    int
-	reading   chan struct{} // closed when the requested reading has ended
-	requested time.Time     // when the reading was requested
+	reading   chan struct{} // closed when the requested read of the store has ended; nil if no read is requested
+	requested time.Time     // when a read of the store was last requested, or a hint last reported changed keys
 	err       error         // error of the last reading
 }
 

@@ -241,7 +241,8 @@ func (d *dispatcher) observe(b *batch) {
 	}
 }
 
-// foundLocked updates the hints of lanes from the ready executions that a batch found.
+// foundLocked updates each lane's hint (the time before which no execution in the lane is due) after
+// a batch has read the ready executions of the lane.
 func (d *dispatcher) foundLocked(b *batch) {
 	now := b.rows.Now
 	shut := d.shutLocked(b)

@@ -29,8 +29,8 @@ type LetterQuery struct {
 	Before machine.Time
 	// Matches selects among the dead letters that a store has read; nil selects all.
 	Matches func(Letter) bool
-	// End reports that neither the given dead letter nor an older one is selected; nil means that there
-	// is no such end.
+	// End reports whether a dead letter is too old to be selected. A store reads the newest dead letters
+	// first, so it stops reading at that dead letter. If End is nil, none is too old.
 	End func(Letter) bool
 	// Scan is the largest number of dead letters that a store reads for one part: 2,000 if it is 0.
 	Scan int

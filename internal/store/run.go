@@ -25,8 +25,8 @@ type RunQuery struct {
 	Before machine.Time
 	// Matches selects among the runs that a store has read; nil selects all.
 	Matches func(RunRow) bool
-	// End reports that neither the given run nor one that started earlier is selected; nil means that
-	// there is no such end.
+	// End reports whether a run started too early to be selected. A store reads the newest runs first,
+	// so it stops reading at that run. If End is nil, no run is too early.
 	End func(RunRow) bool
 	// Scan is the largest number of runs that a store reads for one part: 2,000 if it is 0.
 	Scan int

@@ -99,8 +99,9 @@ func (c *conn) set(ctx context.Context, want map[string]string) error {
 // number to its clients instead of the number of the database's process.
 func (c *conn) pooled() bool { return c.backend != c.pg.PID() }
 
-// sessionTrace is the number of a session's process in the database, and the text that unshared has
-// left in the session as a trace, empty if there is none.
+// sessionTrace identifies a session of the database: backend is the number of its process in the
+// database, and trace is the text that the function unshared stored in the session. The trace is
+// empty if unshared stored none there.
 type sessionTrace struct {
 	backend uint32
 	trace   string
