@@ -37,6 +37,9 @@ const assert = {
   equal(a: unknown, b: unknown, message?: string): void {
     if (!Object.is(a, b)) fail(message, `${show(a)} is not ${show(b)}`);
   },
+  notEqual(a: unknown, b: unknown, message?: string): void {
+    if (Object.is(a, b)) fail(message, `${show(a)} is ${show(b)}`);
+  },
   deepEqual(a: unknown, b: unknown, message?: string): void {
     if (!same(a, b)) fail(message, `${show(a)} is not ${show(b)}`);
   },
