@@ -36,7 +36,6 @@ func TestTypeScriptClient(t *testing.T) {
 	consume(t, dir, consumer, tarball)
 	suite := func(name string, args ...string) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			report := runIn(t, consumer, args...)
 			for _, want := range []string{"# fail 0", "# pass"} {
 				if !strings.Contains(report, want) {
