@@ -110,9 +110,14 @@ func g6expired(f *finding, w *belay.Worker) {
 // queued up during the outage.
 const catchingUp = 5 * time.Second
 
+// looking is how long after the end of a server the others may take to notice its last commits, of
+// which they got no hints: they look for other servers once per second, and twice after an end.
+const looking = 2 * time.Second
+
 // g6watchers checks that watchers receive the event of a loss (an execution has lost its owner)
-// within a second, if the servers could act and if the watcher's stream was open at the loss. The
-// checker g15 checks streams that break off.
+// within a second, if the servers could act and if the watcher's stream was open at the loss. If a
+// server was killed within that second, the servers have longer (see unhinted). The checker
+// g15 checks streams that break off.
 func g6watchers(f *finding) {
 	for i := range f.Seen {
 		x := &f.Seen[i]
@@ -125,15 +130,30 @@ func g6watchers(f *finding) {
 		}
 		f.Count("loss seen by a watcher")
 		took := x.At.Sub(ev.At)
-		if f.disturbed(ev.At.Add(-catchingUp), ev.At.Add(promptly)) {
+		within, unhinted := promptly, f.unhinted(ev.At)
+		within += unhinted
+		if f.disturbed(ev.At.Add(-catchingUp), ev.At.Add(within)) {
 			continue
 		}
-		f.noticed = append(f.noticed, took)
-		if took > promptly {
+		if unhinted == 0 {
+			f.noticed = append(f.noticed, took)
+		}
+		if took > within {
 			f.Violation(f.byID[x.Execution], "%s saw the loss at %s, which was at %s", x.Watcher, x.At.Format(clock),
 				ev.At.Format(clock))
 		}
 	}
+}
+
+// unhinted returns how much longer than promptly the servers may take to notice a commit, because the
+// server that committed may have been killed before it sent the hint: 0 if none was killed then.
+func (b *book) unhinted(commit time.Time) (longer time.Duration) {
+	for _, t := range b.Trouble {
+		if after := t.From.Sub(commit); strings.HasPrefix(t.What, "server") && after >= 0 && after <= promptly {
+			longer = after + looking
+		}
+	}
+	return longer
 }
 
 // disturbed reports whether there was any moment between from and to at which the servers could not

@@ -20,11 +20,15 @@ const (
 	// listening is the application name of a listening connection.
 	listening = "belay hints"
 
-	selectListeners = `
-SELECT count(*)
+	// lookout is how often a server looks at the listening connections of the others.
+	lookout = time.Second
+
+	fromListeners = `
 FROM pg_stat_activity
 WHERE application_name = '` + listening + `' AND datname = current_database() AND pid <> $1::bigint`
-	notify = "SELECT pg_notify('belay', unnest($1::text[]))"
+	countListeners  = `SELECT count(*)` + fromListeners
+	selectListeners = `SELECT pid::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint` + fromListeners
+	notify          = "SELECT pg_notify('belay', unnest($1::text[]))"
 )
 
 // outbox collects the hints (messages about commits) for other servers while Listen runs.
@@ -84,6 +88,13 @@ func (n *outbox) heardOther() {
 	n.others, n.asked = true, time.Now()
 }
 
+// hasOthers reports whether another server listened when that was last checked.
+func (n *outbox) hasOthers() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.others
+}
+
 // Listen implements store.Hinter. Each time it connects, it reports that hints were lost.
 func (s *Store) Listen(ctx context.Context, onHint func(store.Hint)) error {
 	wake := s.outbox.start()
@@ -140,13 +151,20 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		return err // other servers send hints from now on, because they receive this first notification
 	}
 	s.pass(store.Hint{Lost: true}, onHint)
+	watch := peers{conn: c}
 	for {
-		wait, cancel := context.WithTimeout(ctx, 3*s.options.Patience)
+		rest := 3 * s.options.Patience
+		if s.outbox.hasOthers() || len(watch.known) > 0 {
+			rest = min(rest, lookout)
+		}
+		wait, cancel := context.WithTimeout(ctx, rest)
 		err := c.pg.WaitForNotification(wait)
 		quiet := err != nil && wait.Err() != nil && ctx.Err() == nil && !c.pg.IsClosed()
 		cancel()
-		if quiet { // the connection may be broken, because no notification has arrived for a while
-			err = c.ask(ctx, s.options.Patience, "SELECT 1")
+		missed := false
+		if quiet || err == nil && rest <= lookout && time.Since(watch.looked) >= lookout {
+			// The question also finds a broken connection, on which no notification would ever arrive.
+			missed, err = watch.look(ctx, s.options.Patience)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errLost, err)
@@ -155,7 +173,48 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 			s.receive(text, onHint)
 		}
 		received = received[:0]
+		if missed {
+			s.pass(store.Hint{Lost: true}, onHint)
+		}
 	}
+}
+
+// peers are the listening connections of the other servers. A server whose process ends sends no
+// hints about its last commits, and its connection disappears.
+type peers struct {
+	conn   *conn
+	known  map[peer]struct{}
+	looked time.Time
+	again  bool
+}
+
+// peer is one listening connection: its process in the database, and the time at which it began.
+type peer struct{ pid, began int64 }
+
+// look reports whether hints may have been lost because a connection has disappeared since the last
+// look. The next look reports the same once more, because the database may still have been carrying
+// out a commit of the server that ended.
+func (p *peers) look(ctx context.Context, patience time.Duration) (missed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	found := make(map[peer]struct{})
+	q := p.conn.pipe()
+	q.add(selectListeners, func(r columns) error {
+		found[peer{r.int(0), r.int(1)}] = struct{}{}
+		return nil
+	}).int(int64(p.conn.backend))
+	if err := q.run(ctx); err != nil {
+		return false, err
+	}
+	gone := false
+	for x := range p.known {
+		if _, there := found[x]; !there {
+			gone = true
+		}
+	}
+	missed = gone || p.again
+	p.known, p.looked, p.again = found, time.Now(), gone
+	return missed, nil
 }
 
 // receive passes the hint of a notification on, unless this server has sent the notification.
@@ -238,7 +297,7 @@ func (s *Store) hasListeners(ctx context.Context) bool {
 		return others
 	}
 	err := s.query(store.Urgent(ctx), func(p *pipe) {
-		p.add(selectListeners, func(r columns) error {
+		p.add(countListeners, func(r columns) error {
 			others = r.int(0) > 0
 			return nil
 		}).int(int64(pid))

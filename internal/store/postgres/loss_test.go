@@ -308,3 +308,44 @@ func TestHintsReachOtherServers(t *testing.T) {
 		}
 	}
 }
+
+// A server that ends may not have sent the hints of its last commits. The other servers notice that
+// its connection has disappeared, and report twice that hints were lost: at once, and again for a
+// commit that the database still carried out.
+func TestTheEndOfAServerIsALossOfHints(t *testing.T) {
+	srv, url := alone(t)
+	a, b := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ends, end := context.WithCancel(t.Context())
+	heard, there := make(chan store.Hint, 100), make(chan store.Hint, 100)
+	ended := make(chan error, 2)
+	go func() { ended <- a.Listen(ctx, func(h store.Hint) { heard <- h }) }()
+	if h := <-heard; !h.Lost {
+		t.Errorf("the first hint is %+v", h)
+	}
+	go func() { ended <- b.Listen(ends, func(h store.Hint) { there <- h }) }()
+	<-there
+	// A look of the first server, after which it knows the second.
+	until(t, srv, "SELECT count(*) > 0 FROM pg_stat_activity a, pg_stat_activity b WHERE a.query LIKE 'SELECT pid%' "+
+		"AND a.application_name = 'belay hints' AND b.application_name = 'belay hints' AND a.state = 'idle' AND a.backend_start < b.backend_start AND a.query_start > b.backend_start")
+	if len(heard) > 0 {
+		t.Errorf("while both servers listen, one hears %+v", <-heard)
+	}
+	end()
+	for n := range 2 {
+		select {
+		case h := <-heard:
+			if !h.Lost {
+				t.Errorf("after the end of the other server, hint %d is %+v", n, h)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("after the end of the other server, the server heard of a loss %d times", n)
+		}
+	}
+	cancel()
+	for range 2 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("listening ended: %v", err)
+		}
+	}
+}
