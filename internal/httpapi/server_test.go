@@ -113,7 +113,12 @@ func (s *server) try(ctx context.Context, method, path, body string, h ...string
 	for i := 0; i+1 < len(h); i += 2 {
 		req.Header.Set(h[i], h[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	var resp *http.Response
+	if at != s.url && method == http.MethodGet {
+		resp, err = s.prism.get(req, s.url+path)
+	} else {
+		resp, err = http.DefaultClient.Do(req)
+	}
 	if err != nil {
 		return nil, err
 	}
