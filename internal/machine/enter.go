@@ -341,7 +341,12 @@ func (w *world) join(e *Execution) {
 	if e.Gates != nil && e.Gates.Concurrency != nil {
 		id := e.gateOf(PlaceLimit)
 		w.place(Place{Gate: id, Execution: e.ID})
-		w.Members = append(w.Members, Place{Gate: id, Execution: e.ID})
+		// The oldest come first. An execution that is reopened may be older than other members.
+		at := slices.IndexFunc(w.Members, func(m Place) bool { return m.Gate == id && e.ID.Compare(m.Execution) < 0 })
+		if at < 0 {
+			at = len(w.Members)
+		}
+		w.Members = slices.Insert(w.Members, at, Place{Gate: id, Execution: e.ID})
 		if g := w.gate(id); g != nil {
 			g.members++
 		}

@@ -168,6 +168,27 @@ func TestWhenALimitIsFull(t *testing.T) {
 	}
 }
 
+// Rule: the oldest execution of a limit is replaced, also if it was reopened earlier in the same batch.
+func TestAReopenedExecutionIsReplacedFirst(t *testing.T) {
+	s := newStage(t)
+	oldest := s.submit(limit("x", 2))
+	s.settled(s.act(oldest, belay.ActionCancel))
+	second := s.submit(limit("x", 2))
+	_, replies := s.batch(s.act(oldest, belay.ActionRetry),
+		s.submission(limit("x", 2), full(belay.ReplaceWhenFull)))
+	for _, r := range replies {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		for _, c := range r.Follow {
+			s.settled(c)
+		}
+	}
+	if a, b := s.row(oldest), s.row(second); a.State != belay.Cancelled || b.State != belay.Pending {
+		t.Errorf("the oldest is %s, and the second is %s", a.State, b.State)
+	}
+}
+
 // Rule: a limit whose name has the maximal length can replace executions too. The reason of the
 // cancel contains the name, so it is cut to the maximal length of reasons, between two characters.
 func TestALimitWithALongNameReplaces(t *testing.T) {
