@@ -166,14 +166,14 @@ func letterQuery(f belay.DeadLetterFilter) (store.Query, error) {
 	if err := machine.CheckLetterFilter("list dead letters", f); err != nil {
 		return store.Query{}, err
 	}
-	text, since := strings.ToLower(f.Text), machine.At(f.Since)
+	text := strings.ToLower(f.Text)
 	q := store.Query{
 		Of: store.Letters, After: f.Cursor, Limit: f.Limit, Letters: store.LetterQuery{
-			Open: f.Resolution == "" || f.Resolution == "open", Before: machine.At(f.Until), Scan: lettersScanned,
+			Open: f.Resolution == "" || f.Resolution == "open",
+			Newest: store.Newest[store.Letter]{
+				Before: machine.At(f.Until), Since: machine.At(f.Since), Scan: lettersScanned,
+			},
 		},
-	}
-	if since != 0 {
-		q.Letters.End = func(l store.Letter) bool { return l.At < since }
 	}
 	if f.Reason == "" && f.Workflow == "" && f.Class == 0 && f.Fingerprint == "" && f.Text == "" &&
 		(q.Letters.Open || f.Resolution == "all") {

@@ -52,10 +52,9 @@ func (r *Reader) session(ctx context.Context, id belay.WorkerID) (opened, ended 
 // runQuery converts a filter for the store.
 func runQuery(f belay.RunFilter, since, until machine.Time) store.Query {
 	q := store.Query{
-		Of: store.Runs, After: f.Cursor, Limit: f.Limit, Runs: store.RunQuery{Before: until, Scan: runsScanned},
-	}
-	if since != 0 {
-		q.Runs.End = func(r store.RunRow) bool { return r.StartedAt < since }
+		Of: store.Runs, After: f.Cursor, Limit: f.Limit, Runs: store.RunQuery{
+			Before: until, Since: since, Scan: runsScanned,
+		},
 	}
 	if f.Worker.IsZero() && f.Workflow == "" && f.Outcome == 0 && !f.Running {
 		return q

@@ -18,9 +18,9 @@ var (
 
 	// The subquery reads the execution of each row that is listed, and of no other.
 	listLetters = "SELECT " + table.DeadLetters.Names() + ", (SELECT workflow FROM executions WHERE id = execution)" +
-		" FROM dead_letters WHERE (at, execution, generation) < ($1::bigint, $2::uuid, $3::bigint)"
+		" FROM dead_letters WHERE (at, execution, generation) < ($1::bigint, $2::uuid, $3::bigint) AND at >= $5::bigint"
 	openLetters    = " AND resolution IS NULL"
-	lettersOf      = " AND execution = $5::uuid"
+	lettersOf      = " AND execution = $6::uuid"
 	orderOfLetters = " ORDER BY at DESC, execution DESC, generation DESC LIMIT $4::bigint"
 )
 
@@ -58,16 +58,13 @@ func (t *tx) loadLetters(p *pipe, refs []machine.LetterRef) {
 }
 
 // listLettersOf lists dead letters, the newest first.
-func listLettersOf(p *pipe, q store.Query, last machine.DeadLetter, f *store.Filling, limit int64) {
+func listLettersOf(p *pipe, q store.Query, last machine.DeadLetter, f *store.Filling, rows int64) {
 	text := listLetters
 	if q.Letters.Open {
 		text += openLetters
 	}
 	if !q.Letters.Execution.IsZero() {
 		text += lettersOf
-	}
-	if q.Letters.Matches != nil {
-		limit = q.Letters.Scanned() + 1
 	}
 	full := false
 	s := p.add(text+orderOfLetters, func(r columns) error {
@@ -76,7 +73,7 @@ func listLettersOf(p *pipe, q store.Query, last machine.DeadLetter, f *store.Fil
 			full = !f.Letter(store.Letter{DeadLetter: d, Workflow: r.text(len(table.DeadLetters.Columns))}, q.Letters)
 		}
 		return err
-	}).int(int64(last.At)).id(last.Execution).int(int64(last.Generation)).int(limit)
+	}).int(int64(last.At)).id(last.Execution).int(int64(last.Generation)).int(q.Letters.Read(rows)).int(int64(q.Letters.Since))
 	if !q.Letters.Execution.IsZero() {
 		s.id(q.Letters.Execution)
 	}

@@ -130,7 +130,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 			}).int(int64(last.Audit.At)).string(string(last.Audit.Kind)).string(last.Audit.Name).
 				int(last.Audit.Version).int(limit)
 		case store.Letters:
-			listLettersOf(p, q, last.Letter, f, limit)
+			listLettersOf(p, q, last.Letter, f, limit-1)
 		case store.Runs:
 			listRunsOf(p, q, last.Run, f, limit-1)
 		}

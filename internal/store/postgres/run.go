@@ -13,14 +13,15 @@ SELECT *
 FROM (
     (SELECT ` + table.RunHeads.Names() + `, (SELECT workflow FROM executions WHERE id = execution) AS workflow
     FROM runs
-    WHERE (started_at, execution, token) < ($1::bigint, $2::uuid, $3::bigint)
+    WHERE (started_at, execution, token) < ($1::bigint, $2::uuid, $3::bigint) AND started_at >= $5::bigint
     ORDER BY started_at DESC, execution DESC, token DESC
     LIMIT $4::bigint)
     UNION ALL
     (SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, workflow
     FROM executions
-    WHERE worker IS NOT NULL AND run_seq IS NOT NULL AND (run_at, id, token) < ($1::bigint, $2::uuid, $3::bigint)
+    WHERE worker IS NOT NULL AND run_seq IS NOT NULL
+      AND (run_at, id, token) < ($1::bigint, $2::uuid, $3::bigint) AND run_at >= $5::bigint
     ORDER BY run_at DESC, id DESC, token DESC
     LIMIT $4::bigint)
 ) r
@@ -36,5 +37,6 @@ func listRunsOf(p *pipe, q store.Query, last machine.Run, f *store.Filling, rows
 			full = !f.Run(store.RunRow{Run: run, Workflow: r.text(len(table.RunHeads.Columns))}, q.Runs)
 		}
 		return err
-	}).int(int64(last.StartedAt)).id(last.Execution).int(int64(last.Token)).int(q.Runs.Read(rows))
+	}).int(int64(last.StartedAt)).id(last.Execution).int(int64(last.Token)).int(q.Runs.Read(rows)).
+		int(int64(q.Runs.Since))
 }

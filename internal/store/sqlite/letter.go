@@ -14,7 +14,7 @@ var (
 	selectLetters = selecting(table.DeadLetters)
 
 	listLetters = "SELECT " + table.DeadLetters.Names() + ", (SELECT workflow FROM executions WHERE id = execution)" +
-		" FROM dead_letters WHERE (at, execution, generation) < (?, ?, ?)"
+		" FROM dead_letters WHERE (at, execution, generation) < (?, ?, ?) AND at >= ?"
 )
 
 const (
@@ -65,8 +65,8 @@ func (t *tx) loadLetters(rows *machine.Rows, refs []machine.LetterRef) error {
 
 // listLettersOf lists dead letters, the newest first.
 func (c *conn) listLettersOf(ctx context.Context, q store.Query, last machine.DeadLetter, f *store.Filling,
-	limit int64) error {
-	c.args.int(int64(last.At)).blob(last.Execution[:]).int(int64(last.Generation))
+	rows int64) error {
+	c.args.int(int64(last.At)).blob(last.Execution[:]).int(int64(last.Generation)).int(int64(q.Letters.Since))
 	text := listLetters
 	if q.Letters.Open {
 		text += openLetters
@@ -75,10 +75,7 @@ func (c *conn) listLettersOf(ctx context.Context, q store.Query, last machine.De
 		text += lettersOf
 		c.args.blob(q.Letters.Execution[:])
 	}
-	if q.Letters.Matches != nil {
-		limit = q.Letters.Scanned() + 1
-	}
-	c.args.int(limit)
+	c.args.int(q.Letters.Read(rows))
 	return c.query(ctx, text+orderOfLetters, func(r columns) error {
 		d, err := table.Scan(table.DeadLetters, r)
 		if err != nil {

@@ -112,7 +112,7 @@ func (c *conn) list(ctx context.Context, q store.Query, last *store.Last, f *sto
 		})
 	}
 	if q.Of == store.Letters {
-		return c.listLettersOf(ctx, q, last.Letter, f, limit)
+		return c.listLettersOf(ctx, q, last.Letter, f, limit-1)
 	}
 	if q.Of == store.Runs {
 		return c.listRunsOf(ctx, q, last.Run, f, limit-1)

@@ -10,13 +10,14 @@ import (
 
 var listRuns = "SELECT " + table.RunHeads.Names() + ", (SELECT workflow FROM executions WHERE id = execution)" + `
 FROM runs
-WHERE (started_at, execution, token) < (?, ?, ?)
+WHERE (started_at, execution, token) < (?, ?, ?) AND started_at >= ?
 ORDER BY started_at DESC, execution DESC, token DESC
 LIMIT ?`
 
 // listRunsOf lists runs that have started, the run that started last first.
 func (c *conn) listRunsOf(ctx context.Context, q store.Query, last machine.Run, f *store.Filling, rows int64) error {
-	c.args.int(int64(last.StartedAt)).blob(last.Execution[:]).int(int64(last.Token)).int(q.Runs.Read(rows))
+	c.args.int(int64(last.StartedAt)).blob(last.Execution[:]).int(int64(last.Token)).int(int64(q.Runs.Since))
+	c.args.int(q.Runs.Read(rows))
 	return c.query(ctx, listRuns, func(r columns) error {
 		run, err := table.Scan(table.RunHeads, r)
 		if err != nil {

@@ -57,19 +57,23 @@ var letterCases = []testCase{
 			e.same("all", newest, e.letters(store.LetterQuery{}, limit))
 			e.same("open", open, e.letters(store.LetterQuery{Open: true}, limit))
 			e.same("scanned one by one", newest, e.letters(store.LetterQuery{
-				Scan: 1, Matches: func(store.Letter) bool { return true },
+				Newest: store.Newest[store.Letter]{Scan: 1, Matches: func(store.Letter) bool { return true }},
 			}, limit))
 			e.same("one execution", []machine.LetterRef{again, all[1]},
 				e.letters(store.LetterQuery{Execution: again.Execution}, limit))
 			e.same("matching", []machine.LetterRef{all[4], all[2], all[0]}, e.letters(store.LetterQuery{
-				Matches: func(l store.Letter) bool { return strings.HasSuffix(l.Message, ": a") },
+				Newest: store.Newest[store.Letter]{Matches: func(l store.Letter) bool {
+					return strings.HasSuffix(l.Message, ": a")
+				}},
 			}, limit))
 		}
 		one := store.LetterQuery{Execution: all[2].Execution}
 		at := e.query(store.Query{Of: store.Letters, Letters: one}).Letters[0].At
-		e.same("older", []machine.LetterRef{all[1], all[0]}, e.letters(store.LetterQuery{Before: at}, 100))
+		e.same("older", []machine.LetterRef{all[1], all[0]}, e.letters(store.LetterQuery{
+			Newest: store.Newest[store.Letter]{Before: at},
+		}, 100))
 		e.same("not older", newest[:4], e.letters(store.LetterQuery{
-			End: func(l store.Letter) bool { return l.At < at },
+			Newest: store.Newest[store.Letter]{Since: at},
 		}, 100))
 		for _, cursor := range []string{"x", "1/2", "1/ex_0/1", "1/" + all[0].Execution.String() + "/x", "a/b/c/d"} {
 			_, err := e.store.Query(e.Context(), store.Query{Of: store.Letters, After: cursor})

@@ -68,9 +68,7 @@ var runCases = []testCase{
 		}
 		at := e.query(store.Query{Of: store.Runs}).Runs[3].StartedAt // of all[2]
 		e.same("started before", []belay.RunID{all[1], all[0]}, e.runs(store.RunQuery{Before: at}, 100))
-		e.same("not started before", newest[:4], e.runs(store.RunQuery{
-			End: func(r store.RunRow) bool { return r.StartedAt < at },
-		}, 100))
+		e.same("not started before", newest[:4], e.runs(store.RunQuery{Since: at}, 100))
 		for _, cursor := range []string{"x", "1/2", "1/ex_0/1", "1/" + failed.String() + "/x", "a/b/c/d"} {
 			_, err := e.store.Query(e.Context(), store.Query{Of: store.Runs, After: cursor})
 			if belay.CodeOf(err) != belay.CodeInvalid {
