@@ -70,7 +70,7 @@ type Execution struct {
 	Attempt int `json:"attempt"`
 	Losses  int `json:"losses,omitempty"`
 	// Worker is the owner while the execution is running. While the execution is scheduled, Worker
-	// is the worker that must accept it.
+	// is the worker to which it is assigned and which has not accepted it yet.
 	Worker       WorkerID          `json:"worker,omitzero"`
 	Parent       ExecutionID       `json:"parent,omitzero"`
 	ParentKey    string            `json:"parent_key,omitempty"`

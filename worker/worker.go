@@ -247,7 +247,8 @@ func (w *Worker) free() int {
 	return max(0, min(w.o.Concurrency-w.running, 2*w.o.Concurrency-w.held))
 }
 
-// unsettled returns the number of runs that are not settled.
+// unsettled returns the number of claimed runs whose end this worker has not finished handling: the
+// function still runs, or the worker still stores its result.
 func (w *Worker) unsettled() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

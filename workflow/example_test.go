@@ -207,7 +207,8 @@ func ExampleTimeout() {
 	// Output: nobody answered <nil>
 }
 
-// A workflow starts a child of another workflow and waits for its output.
+// A workflow starts a child, which is an execution of the workflow "double", and waits for its
+// output.
 func ExampleChild() {
 	double := func(_ context.Context, n int) (int, error) { return 2 * n, nil }
 	parent := func(ctx context.Context, n int) (int, error) {

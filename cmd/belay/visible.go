@@ -27,9 +27,10 @@ import (
 // jobs may read although they are below hidden paths.
 type visibility struct{ hidden, readable []string }
 
-// visibilityOf returns the visibility of jobs. own says that jobs have system users of their own,
-// who cannot read files that only the server's user may read. secrets are files that the process
-// reads in addition to those that the configuration names.
+// visibilityOf returns the paths that are hidden from jobs, and the paths below them that jobs may
+// read. own says that jobs have system users of their own, who cannot read files that only the
+// server's user may read. secrets are files that the server or worker reads in addition to those
+// that the configuration names.
 func visibilityOf(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	s := hiddenFrom(c, data, command, own, secrets...)
 	s.unique()

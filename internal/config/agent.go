@@ -51,8 +51,8 @@ var agentKeys = []Key{
 	{Name: "agent.prepare_timeout", Doc: "How long Belay may take to make a job's workspace, fetching included.",
 		of: func(c *Config) kind { return duration{&c.Agent.Prepare, 10 * time.Millisecond, maxDuration} }},
 	{Name: "agent.env", Doc: "Names of environment variables that agents get, and that submitted commands may " +
-		"request. If NAME_FILE is set in the environment, the value of NAME is read from the file that it names, " +
-		"for each job, and removed from the job's output.",
+		"request. If the variable NAME_FILE contains the path of a file, Belay reads the value of NAME from that file " +
+		"for each job, and removes the value from the job's output.",
 		of: func(c *Config) kind { return list{&c.Agent.Env, "names, such as ANTHROPIC_API_KEY"} }},
 	{Name: "agent.timeout", Doc: "How long the agent may run on a job, counted from the start of the agent, not " +
 		"from the submission of the job.",

@@ -11,7 +11,8 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Explain says why an execution is in its state, from the rows on which the rules decide.
+// Explain says why an execution is in its state. It reads the same rows from which the rules of
+// package machine decide what happens to the execution.
 func (r *Reader) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	rec, err := r.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true})
 	if err != nil {

@@ -53,9 +53,10 @@ func (a *api) actions() {
 	add(a, route{
 		id: "deleteExecution", method: http.MethodDelete, path: "/v1/executions/{id}", tag: "actions",
 		summary: "Delete an ended execution, with its children",
-		doc: "The answer is the execution as it was, without its output. The audit keeps the actor and the reason. 409: the " +
-			"execution or one of its children has not ended, it is a child, which is deleted with its root, or its dead " +
-			"letter is open. The idempotency key stays for a day. The rest of a very large tree is deleted after the answer.",
+		doc: "The answer contains the deleted execution without its output. The audit keeps the actor and the reason. 409: the " +
+			"execution or one of its children has not ended, the execution is a child (delete its root instead), or its " +
+			"dead letter is open. For a day, a submission with the same idempotency key starts no execution. If the " +
+			"tree is very large, Belay deletes the rest of it after the answer.",
 		scopes: []belay.Scope{belay.ScopeOperate}, errors: []int{http.StatusConflict},
 	}, a.deleteExecution)
 	add(a, route{

@@ -44,8 +44,8 @@ func TestAnExecutionFailsWithoutAWorkerOnlyWhileItIsDue(t *testing.T) {
 	s.is(id, "failed")
 }
 
-// An external execution never waits for a worker, so it cannot fail without one. Other words than
-// wait and fail are refused.
+// Rule: the only values of OnNoWorker are wait, fail and the empty string, which means wait. An
+// external execution never waits for a worker, so its OnNoWorker cannot be fail.
 func TestSubmissionsWithAWrongOnNoWorkerAreRefused(t *testing.T) {
 	s := newStage(t)
 	for _, x := range []belay.Submission{

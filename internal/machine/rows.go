@@ -284,7 +284,7 @@ type Checkpoint struct {
 	At        Time
 	Data      []byte
 	Cost      int64
-	Pruned    bool // the data was deleted because a newer checkpoint replaces it, or it was discarded
+	Pruned    bool // the data was deleted: a newer state replaced it, or a retry from an earlier step discarded it
 }
 
 // Signal is a signal sent to an execution, or the notice that a child has ended.

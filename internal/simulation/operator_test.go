@@ -120,8 +120,8 @@ func (c *client) failing(script json.RawMessage) json.RawMessage {
 	return out
 }
 
-// breakersCloseAfter is how long the healing phase lets circuit breakers open and close by
-// themselves.
+// breakersCloseAfter is the time after the last fault at which openGates begins to force circuit
+// breakers closed. Until then they open and close by themselves.
 const breakersCloseAfter = 70 * time.Second
 
 // openGates resumes the gates that were paused without an end, and lets forced circuit breakers

@@ -464,7 +464,7 @@ export interface paths {
         post?: never;
         /**
          * Delete an ended execution, with its children
-         * @description The answer is the execution as it was, without its output. The audit keeps the actor and the reason. 409: the execution or one of its children has not ended, it is a child, which is deleted with its root, or its dead letter is open. The idempotency key stays for a day. The rest of a very large tree is deleted after the answer.
+         * @description The answer contains the deleted execution without its output. The audit keeps the actor and the reason. 409: the execution or one of its children has not ended, the execution is a child (delete its root instead), or its dead letter is open. For a day, a submission with the same idempotency key starts no execution. If the tree is very large, Belay deletes the rest of it after the answer.
          */
         delete: operations["deleteExecution"];
         options?: never;

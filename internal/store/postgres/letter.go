@@ -73,7 +73,8 @@ func listLettersOf(p *pipe, q store.Query, last machine.DeadLetter, f *store.Fil
 			full = !f.Letter(store.Letter{DeadLetter: d, Workflow: r.text(len(table.DeadLetters.Columns))}, q.Letters)
 		}
 		return err
-	}).int(int64(last.At)).id(last.Execution).int(int64(last.Generation)).int(q.Letters.Read(rows)).int(int64(q.Letters.Since))
+	}).int(int64(last.At)).id(last.Execution).int(int64(last.Generation)).int(q.Letters.Read(rows)).
+		int(int64(q.Letters.Since))
 	if !q.Letters.Execution.IsZero() {
 		s.id(q.Letters.Execution)
 	}
