@@ -24,8 +24,8 @@ type Open func(t *testing.T) belay.Backend
 
 // Part names the groups of cases whose result depends mostly on the store or the transport: concurrent
 // calls, lost calls and replies, and reads. The results of the other groups depend mostly on the
-// worker.
-var Part = []string{"Children", "Faults", "Races", "Owners", "Keys", "Gates"}
+// worker or on the rules of package machine.
+var Part = []string{"Children", "Faults", "Races", "Owners", "Keys"}
 
 // Run runs the suite against the Backend: only the named groups, or all groups if none is named or
 // BELAY_TEST_LONG is set in the environment.
