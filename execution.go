@@ -90,7 +90,7 @@ type Execution struct {
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
-	CostTokens int64           `json:"cost_tokens,omitempty"`
+	CostTokens Cost            `json:"cost_tokens,omitempty"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	DueAt      time.Time `json:"due_at,omitzero"`

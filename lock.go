@@ -88,7 +88,7 @@ type RunRecord struct {
 	EndedAt    time.Time       `json:"ended_at,omitzero"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
-	CostTokens int64           `json:"cost_tokens,omitempty"`
+	CostTokens Cost            `json:"cost_tokens,omitempty"`
 	// InputsHash and ConfigHash are those of the execution; see [Execution].
 	InputsHash string `json:"inputs_hash,omitempty"`
 	ConfigHash string `json:"config_hash,omitempty"`

@@ -291,7 +291,7 @@ type Save struct {
 	// none.
 	Consumes int64 `json:"consumes,omitempty"`
 	// CostTokens is added to the execution's cost.
-	CostTokens int64 `json:"cost_tokens,omitempty"`
+	CostTokens Cost `json:"cost_tokens,omitempty"`
 	// Repeat says that the owner sent this Op before and has not received the reply.
 	Repeat bool `json:"repeat,omitempty"`
 }
@@ -323,7 +323,7 @@ type Settlement struct {
 	// SignalSeen is the seq of the newest signal that the run has received. If there is a newer
 	// signal, the execution is due at once.
 	SignalSeen int64 `json:"signal_seen,omitempty"`
-	CostTokens int64 `json:"cost_tokens,omitempty"`
+	CostTokens Cost  `json:"cost_tokens,omitempty"`
 	Repeat     bool  `json:"repeat,omitempty"`
 }
 

@@ -103,8 +103,11 @@ func Progress(ctx context.Context) {
 
 // AddCost adds tokens, for example of a language model, to the execution's cost. The sum is saved
 // with the next step, wait or checkpoint, or at the end of the run.
-func AddCost(ctx context.Context, tokens int64) {
-	if r := run.From(ctx); r != nil && tokens > 0 {
-		r.AddCost(tokens)
+func AddCost(ctx context.Context, tokens int64) { AddExactCost(ctx, belay.CostOf(tokens)) }
+
+// AddExactCost is AddCost for a cost that is no whole number of tokens.
+func AddExactCost(ctx context.Context, cost belay.Cost) {
+	if r := run.From(ctx); r != nil && cost > 0 {
+		r.AddCost(cost)
 	}
 }

@@ -120,6 +120,35 @@ func ExampleAddCost() {
 	// 2400 <nil>
 }
 
+// Costs that are no whole numbers of tokens are added exactly: a hundred times 0.0125 is 1.25.
+func ExampleAddExactCost() {
+	b, stop := serve(func(w *worker.Worker) {
+		worker.Register(w, "ask", func(ctx context.Context, questions int) (int, error) {
+			price, err := belay.ParseCost("0.0125")
+			if err != nil {
+				return 0, belay.Permanent(err)
+			}
+			for range questions {
+				workflow.AddExactCost(ctx, price)
+			}
+			return questions, nil
+		})
+	})
+	defer stop()
+	ctx := context.Background()
+	h, err := workflow.Start[int](ctx, b, "ask", 100)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(h.Result(ctx))
+	x, err := b.Execution(ctx, h.ID())
+	fmt.Println(x.CostTokens, err)
+	// Output:
+	// 100 <nil>
+	// 1.25 <nil>
+}
+
 // A later run reads the artifact that an earlier run stored.
 func ExampleReadArtifact() {
 	build := func(ctx context.Context, _ any) (string, error) {

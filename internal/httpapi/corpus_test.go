@@ -182,7 +182,7 @@ func wrongValues(schema map[string]any) map[string]any {
 	}
 	for what, v := range map[string]any{"string": "zz", "number": raw("7"), "fraction": raw("1.5"), "boolean": true,
 		"array": []any{}, "object": map[string]any{"zz": 1}} {
-		if what == kind || kind == "integer" && what == "number" {
+		if what == kind || kind == "integer" && what == "number" || kind == "number" && what == "fraction" {
 			continue
 		}
 		out["is "+what] = v
@@ -195,6 +195,10 @@ func wrongValues(schema map[string]any) map[string]any {
 		if least, ok := schema["minimum"]; ok && fmt.Sprint(least) == "0" {
 			out["is negative"] = raw("-1")
 		}
+	case "number": // the only numbers that are no integers are costs
+		out["is huge"], out["is beyond"], out["is below"] = raw("1e400"), raw("922337203685477.5808"), raw("-1e400")
+		out["is long"], out["is tiny"] = raw(strings.Repeat("9", 4000)), raw("1e-400")
+		out["has five decimals"], out["is negative"] = raw("0.12345"), raw("-0.5")
 	case "string":
 		if schema["enum"] != nil || schema["pattern"] != nil || schema["format"] != nil {
 			out["is no such word"], out["is empty"], out["is long"] = "zz", "", strings.Repeat("z", 100_000)

@@ -57,6 +57,7 @@ func TestAKeyStandsForOneOperation(t *testing.T) {
 	check(write{"PUT", l.path + "/checkpoint", `{"data": {"n": 1}}`}, []write{
 		{"PUT", l.path + "/checkpoint", `{"data": {"n": 2}}`}, {"PUT", l.path + "/checkpoint",
 			`{"data": {"n": 1}, "cost_tokens": 7}`},
+		{"PUT", l.path + "/checkpoint", `{"data": {"n": 1}, "cost_tokens": 0.0001}`},
 		{"POST", l.lock + "/release", `{"outcome": "complete"}`}, {"POST", l.path + "/pause", `{}`},
 	}, l.lease...)
 	check(write{"POST", l.lock + "/release", `{"outcome": "complete", "output": {"n": 1}}`}, []write{

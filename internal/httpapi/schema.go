@@ -37,6 +37,7 @@ type (
 	gateID         struct{}
 	whenFull       struct{}
 	failedBy       struct{}
+	cost           struct{}
 )
 
 func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", digits16) }
@@ -48,6 +49,17 @@ func (opID) Schema(huma.Registry) *huma.Schema        { return idSchema("", digi
 func (token) Schema(huma.Registry) *huma.Schema {
 	least, most := 0.0, float64(1<<53-1)
 	return &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least, Maximum: &most}
+}
+
+// A schema with multipleOf 0.0001 would be shorter, but validators that divide binary numbers refuse
+// some multiples, such as 0.0003.
+func (cost) Schema(huma.Registry) *huma.Schema {
+	least := 0.0
+	return &huma.Schema{
+		Type: huma.TypeNumber, Minimum: &least, Examples: []any{0.25},
+		Description: "A number of tokens with at most four decimals, kept exactly; at most " +
+			belay.MaxCost.String() + ".",
+	}
 }
 
 func (duration) Schema(huma.Registry) *huma.Schema {
@@ -114,6 +126,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.OpID]():           reflect.TypeFor[opID](),
 	reflect.TypeFor[belay.Token]():          reflect.TypeFor[token](),
 	reflect.TypeFor[belay.Duration]():       reflect.TypeFor[duration](),
+	reflect.TypeFor[belay.Cost]():           reflect.TypeFor[cost](),
 	reflect.TypeFor[belay.State]():          reflect.TypeFor[state](),
 	reflect.TypeFor[belay.Outcome]():        reflect.TypeFor[outcome](),
 	reflect.TypeFor[belay.Class]():          reflect.TypeFor[class](),

@@ -41,6 +41,9 @@ func (k *keeper) check() error {
 				saved++
 			}
 		}
+		if want := costOf(r); r.execution.Cost != want {
+			f.add("cost", "%s costs %s, and its rows %s", id, r.execution.Cost, want)
+		}
 		if saved != r.execution.Checkpoints {
 			f.add("G4", "%s counts %d checkpoints and has %d", id, r.execution.Checkpoints, saved)
 		}
@@ -57,6 +60,17 @@ func (k *keeper) check() error {
 		}
 	}
 	return errors.Join(f...)
+}
+
+// costOf adds the costs of an execution's checkpoints and runs.
+func costOf(r record) (sum belay.Cost) {
+	for _, c := range r.checkpoints {
+		sum = sum.Add(c.Cost)
+	}
+	for _, run := range r.runs {
+		sum = sum.Add(run.Cost)
+	}
+	return sum
 }
 
 // checkRow checks one execution against the invariants of its state, and against guarantee G5 (no

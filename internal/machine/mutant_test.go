@@ -185,6 +185,13 @@ var mutants = []mutant{
 		}
 	})},
 	{name: "a signal is consumed twice", promise: "signals", write: func(_ *keeper, c *Changes) { c.Consumed = nil }},
+	{name: "a cost is rounded to whole tokens", promise: "cost", write: eachChanged(func(is, _ *Execution) {
+		whole, _ := is.Cost.Tokens()
+		is.Cost = belay.CostOf(whole)
+	})},
+	{name: "a cost is added twice", promise: "cost", write: eachChanged(func(is, was *Execution) {
+		is.Cost += is.Cost - was.Cost
+	})},
 	{name: "a discarded step keeps its result", promise: "discard", write: func(_ *keeper, c *Changes) {
 		c.Pruned = nil
 	}},

@@ -192,7 +192,7 @@ func (p *player) save() {
 	p.operate(&Save{Save: belay.Save{
 		Lease: p.lease(), Op: p.op(), Kind: belay.KindStep + belay.CheckpointKind(p.n(3)),
 		Key:  string(rune('a' + p.n(2))),
-		Data: json.RawMessage(fmt.Sprint(p.ids)), CostTokens: int64(p.n(3)),
+		Data: json.RawMessage(fmt.Sprint(p.ids)), CostTokens: belay.Cost(p.n(3)) * 4999,
 	}})
 }
 
@@ -208,6 +208,7 @@ func (p *player) consume() {
 
 func (p *player) settle() {
 	s := belay.Settlement{Lease: p.lease(), Op: p.op(), Outcome: belay.Outcome(p.n(9)), Output: json.RawMessage(`1`)}
+	s.CostTokens = belay.Cost(s.Outcome) * 3333
 	switch p.n(4) {
 	case 0:
 		s.Wait = time.Duration(p.n(10)) * time.Second

@@ -62,7 +62,7 @@ type Execution struct {
 	SignalBytes int64 // total payload bytes of Signals
 	Open        int   // children that have not ended
 	Parted      int64 // the newest Parting for which no child is left to cancel
-	Cost        int64
+	Cost        belay.Cost
 
 	CreatedAt   Time
 	ScheduledAt Time
@@ -266,7 +266,7 @@ type Run struct {
 	Message      string
 	Stack        string
 	FailedBy     belay.FailedBy
-	Cost         int64
+	Cost         belay.Cost
 	InputHash    []byte
 	ConfigHash   []byte
 	New          bool
@@ -283,7 +283,7 @@ type Checkpoint struct {
 	OpSum     OpSum
 	At        Time
 	Data      []byte
-	Cost      int64
+	Cost      belay.Cost
 	Pruned    bool // the data was deleted: a newer state replaced it, or a retry from an earlier step discarded it
 }
 

@@ -16,7 +16,7 @@ func (c *Save) Judge() {
 	}
 	c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
 	if c.judged.err == nil && !c.Op.IsZero() {
-		c.judged.sum = contentOf("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).int(c.CostTokens).json(
+		c.judged.sum = contentOf("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).cost(c.CostTokens).json(
 			c.Data).sum()
 	}
 }
@@ -83,7 +83,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 	e.Checkpoints++
 	e.setLosses(0)
 	e.ProgressAt = w.Now
-	e.Cost = addCost(e.Cost, c.CostTokens)
+	e.Cost = e.Cost.Add(c.CostTokens)
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
 		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, OpSum: c.judged.sum, At: w.Now,
 		Data: c.Data, Cost: c.CostTokens,

@@ -32,7 +32,7 @@ func (c *Settle) Judge() {
 // identifies the run, because the token may be missing.
 func (c *Settle) sum() OpSum {
 	s := contentOf("settle").bytes(c.Lease.Secret[:]).text(c.Outcome.String()).duration(c.RetryAfter)
-	s = s.duration(c.Wait).text(c.WaitText).int(c.SignalSeen).int(c.CostTokens)
+	s = s.duration(c.Wait).text(c.WaitText).int(c.SignalSeen).cost(c.CostTokens)
 	if f := c.Failure; f != nil {
 		s = s.text(f.Class.String()).text(f.Message).text(f.Stack)
 		if f.Target != "" {
@@ -75,7 +75,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	if err := c.check(op, e); err != nil {
 		return Reply{}, err
 	}
-	e.Cost = addCost(e.Cost, c.CostTokens)
+	e.Cost = e.Cost.Add(c.CostTokens)
 	r := w.run(e)
 	r.Op, r.OpSum, r.Output, r.Cost = c.Op, c.judged.sum, c.Output, c.CostTokens
 	f := c.failure()
@@ -179,9 +179,6 @@ func (c *Settle) check(op string, e *Execution) error {
 	}
 	return c.judged.err
 }
-
-// addCost adds a cost without overflow.
-func addCost(cost, more int64) int64 { return cost + min(more, math.MaxInt64-cost) }
 
 func (c *Settle) failure() belay.Failure {
 	f := belay.Failure{Class: belay.ClassTransient}

@@ -187,9 +187,28 @@ func TestCostAddsUp(t *testing.T) {
 		t.Errorf("cost %d, want 12", got)
 	}
 	l = s.win(l.Worker)
-	s.do(s.settle(l, belay.OutcomeReleased, func(x *belay.Settlement) { x.CostTokens = math.MaxInt64 }))
-	if got := s.row(l.Execution).Cost; got != math.MaxInt64 {
+	s.do(s.settle(l, belay.OutcomeReleased, func(x *belay.Settlement) { x.CostTokens = belay.MaxCost }))
+	if got := s.row(l.Execution).Cost; got != belay.MaxCost {
 		t.Errorf("the cost wrapped around to %d", got)
+	}
+}
+
+// The sum of an operation with a cost of whole tokens is the sum that servers without fractions
+// compute, because a repetition may reach either. Different costs have different sums.
+func TestSumsOfCosts(t *testing.T) {
+	before := contentOf("x").int(12).sum()
+	if contentOf("x").cost(belay.CostOf(12)).sum() != before {
+		t.Error("12 tokens have another sum than before")
+	}
+	seen := make(map[OpSum]belay.Cost)
+	for _, c := range []belay.Cost{
+		0, 1, 12, 9_999, 10_000, 10_001, 120_000, 120_001, belay.MaxCost, belay.MaxCost - 5807,
+	} {
+		sum := contentOf("x").cost(c).sum()
+		if other, ok := seen[sum]; ok {
+			t.Errorf("%s and %s have the same sum", c, other)
+		}
+		seen[sum] = c
 	}
 }
 

@@ -84,7 +84,7 @@ func refused(op string, err error) error {
 // function has ended.
 func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
 	s := belay.Save{
-		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.cost.Swap(0),
+		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.takeCost(),
 	}
 	ctx, t := r.calls(r.life)
 	for {
@@ -100,7 +100,7 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 			return nil
 		}
 		if !r.again(ctx, &t, err) {
-			r.cost.Add(s.CostTokens)
+			r.AddCost(s.CostTokens)
 			return r.answer("save "+key, err)
 		}
 		s.Repeat = true

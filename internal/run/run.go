@@ -48,7 +48,7 @@ type Run struct {
 
 	ops      [16]byte
 	opN      atomic.Uint64
-	cost     atomic.Int64
+	cost     atomic.Int64 // a belay.Cost
 	progress atomic.Int64 // the time of the last progress, in nanoseconds after began
 
 	root Branch
@@ -172,8 +172,18 @@ func (r *Run) Progress() {
 	}
 }
 
-// AddCost adds tokens to the execution's cost. The next checkpoint or settlement sends the sum.
-func (r *Run) AddCost(tokens int64) { r.cost.Add(tokens) }
+// AddCost adds to the execution's cost. The next checkpoint or settlement sends the sum.
+func (r *Run) AddCost(c belay.Cost) {
+	for {
+		was := r.cost.Load()
+		if r.cost.CompareAndSwap(was, int64(belay.Cost(was).Add(c))) {
+			return
+		}
+	}
+}
+
+// takeCost returns the cost that no checkpoint has sent yet, and sets it to zero.
+func (r *Run) takeCost() belay.Cost { return belay.Cost(r.cost.Swap(0)) }
 
 // OnFreeze registers functions that are called when the fence closes and opens; see
 // [Fence.OnFreeze].

@@ -152,7 +152,7 @@ func terms(e *belay.Execution, now time.Time) []term {
 	add("Idempotency key", e.Key)
 	add("Started by", string(e.Trigger))
 	if e.CostTokens > 0 {
-		add("Cost in tokens", strconv.FormatInt(e.CostTokens, 10))
+		add("Cost in tokens", e.CostTokens.String())
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
 		if k != "line" || !ofBelayRun(e) {

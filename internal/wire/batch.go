@@ -97,7 +97,7 @@ type Save struct {
 	Key        string               `json:"key"`
 	Data       json.RawMessage      `json:"data,omitempty"`
 	Consumes   int64                `json:"consumes,omitempty"`
-	CostTokens int64                `json:"cost_tokens,omitempty"`
+	CostTokens belay.Cost           `json:"cost_tokens,omitempty"`
 	Repeat     bool                 `json:"repeat,omitempty"`
 }
 
@@ -125,7 +125,7 @@ type Settle struct {
 	WaitMS       int64           `json:"wait_ms,omitempty"`
 	WaitText     string          `json:"wait_text,omitempty"`
 	SignalSeen   int64           `json:"signal_seen,omitempty"`
-	CostTokens   int64           `json:"cost_tokens,omitempty"`
+	CostTokens   belay.Cost      `json:"cost_tokens,omitempty"`
 	Repeat       bool            `json:"repeat,omitempty"`
 }
 

@@ -18,7 +18,7 @@ type Progress struct {
 	Key        string               `json:"key,omitempty" maxLength:"200" doc:"Only the newest checkpoint of each key counts. Without a key the checkpoint is the state of the execution."`
 	Data       json.RawMessage      `json:"data,omitempty" doc:"Any JSON; at most 1 MiB."`
 	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait consumes."`
-	CostTokens int64                `json:"cost_tokens,omitempty" minimum:"0" doc:"Added to the execution's cost."`
+	CostTokens belay.Cost           `json:"cost_tokens,omitempty" doc:"Added to the execution's cost. A number of tokens with at most four decimals, kept exactly."`
 }
 
 // Save converts the checkpoint from the wire.
@@ -46,7 +46,7 @@ type Saved struct {
 // Complete ends a run with success.
 type Complete struct {
 	Output     json.RawMessage `json:"output,omitempty" doc:"Any JSON; at most 1 MiB."`
-	CostTokens int64           `json:"cost_tokens,omitempty" minimum:"0"`
+	CostTokens belay.Cost      `json:"cost_tokens,omitempty"`
 }
 
 // Fail ends a run with a failure; the execution's policy says what follows.
@@ -54,15 +54,15 @@ type Fail struct {
 	Error        belay.Failure   `json:"error"`
 	Output       json.RawMessage `json:"output,omitempty" doc:"A result of the failed run, if it has one."`
 	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"The least delay before the next attempt."`
-	CostTokens   int64           `json:"cost_tokens,omitempty" minimum:"0"`
+	CostTokens   belay.Cost      `json:"cost_tokens,omitempty"`
 }
 
 // Suspend ends a run, and lets its execution wait for a time, a signal or the end of a child.
 type Suspend struct {
-	WaitMS     int64  `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait at most; 0 waits without a limit for a signal or a child."`
-	WaitText   string `json:"wait_text,omitempty" maxLength:"200" doc:"What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal."`
-	SignalSeen int64  `json:"signal_seen,omitempty" minimum:"0" doc:"The seq of the newest signal that the run has seen; if there is a newer signal, the execution continues at once."`
-	CostTokens int64  `json:"cost_tokens,omitempty" minimum:"0"`
+	WaitMS     int64      `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait at most; 0 waits without a limit for a signal or a child."`
+	WaitText   string     `json:"wait_text,omitempty" maxLength:"200" doc:"What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal."`
+	SignalSeen int64      `json:"signal_seen,omitempty" minimum:"0" doc:"The seq of the newest signal that the run has seen; if there is a newer signal, the execution continues at once."`
+	CostTokens belay.Cost `json:"cost_tokens,omitempty"`
 }
 
 // Release gives the lock of an outside owner back, and says how the run ended.
@@ -74,7 +74,7 @@ type Release struct {
 	WaitText   string          `json:"wait_text,omitempty" maxLength:"200" doc:"suspend: what the execution waits for."`
 	RetryAfter belay.Duration  `json:"retry_after,omitempty" doc:"fail: the least delay before the next attempt."`
 	SignalSeen int64           `json:"signal_seen,omitempty" minimum:"0"`
-	CostTokens int64           `json:"cost_tokens,omitempty" minimum:"0"`
+	CostTokens belay.Cost      `json:"cost_tokens,omitempty"`
 
 	WaitMS       int64 `json:"wait_ms,omitempty" minimum:"0" doc:"wait in milliseconds."`
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty" minimum:"0" doc:"retry_after in milliseconds."`

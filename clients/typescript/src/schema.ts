@@ -1837,7 +1837,10 @@ export interface components {
             attention?: boolean;
         };
         Complete: {
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             /** @description Any JSON; at most 1 MiB. */
             output?: unknown;
@@ -2037,7 +2040,10 @@ export interface components {
             /** Format: int64 */
             checkpoints?: number;
             config_hash?: string;
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             /** Format: date-time */
             created_at: string;
@@ -2102,7 +2108,10 @@ export interface components {
             summary: string;
         };
         Fail: {
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             error: components["schemas"]["Failure"];
             /** @description A result of the failed run, if it has one. */
@@ -2630,8 +2639,8 @@ export interface components {
              */
             consumes?: number;
             /**
-             * Format: int64
-             * @description Added to the execution's cost.
+             * @description Added to the execution's cost. A number of tokens with at most four decimals, kept exactly.
+             * @example 0.25
              */
             cost_tokens?: number;
             /** @description Any JSON; at most 1 MiB. */
@@ -2688,7 +2697,10 @@ export interface components {
             workflow: string;
         };
         Release: {
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             /** @description fail: what went wrong. */
             error?: components["schemas"]["Failure"];
@@ -2803,7 +2815,10 @@ export interface components {
             /** Format: int64 */
             attempt: number;
             config_hash?: string;
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             /** Format: date-time */
             ended_at?: string;
@@ -2830,7 +2845,10 @@ export interface components {
         Save: {
             /** Format: int64 */
             consumes?: number;
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             data?: unknown;
             key: string;
@@ -2866,7 +2884,10 @@ export interface components {
             warning?: string;
         };
         Settle: {
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             failure?: components["schemas"]["Failure"];
             lease: components["schemas"]["Lease"];
@@ -3080,7 +3101,10 @@ export interface components {
             replayed?: boolean;
         };
         Suspend: {
-            /** Format: int64 */
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
             cost_tokens?: number;
             /**
              * Format: int64

@@ -87,7 +87,13 @@ test("an attempt continues from the saved steps and the state of the last one", 
         await run.saveState({ charged: true });
         throw new RunError("the bank did not answer", { retryAfterMs: 10 });
       }
-      run.addCost(7);
+      for (let n = 0; n < 3; n++) run.addCost(0.1); // in binary, the sum of three is not 0.3
+      run.addCost(6.7001);
+      for (const bad of [-1, -0.0001, 0.00001, 0.1 + 0.2, NaN, Infinity, 1e11]) {
+        assert.throws(() => run.addCost(bad), /addCost: .* is not a number of tokens/);
+      }
+      run.addCost(99_999_999_990.5);
+      assert.throws(() => run.addCost(9.5), /a hundred billion/);
       await assert.rejects(
         run.step("charge", () => 1),
         /used twice/,
@@ -100,7 +106,7 @@ test("an attempt continues from the saved steps and the state of the last one", 
   const done = await belay.result(id);
   assert.deepEqual(done.output, { at: { at: "1970-01-01T00:00:00.000Z" }, state: { charged: true } });
   assert.deepEqual(calls, ["run 1", "charge", "nothing", "run 2"]);
-  assert.equal(done.cost_tokens, 7);
+  assert.equal(done.cost_tokens, 99_999_999_997.5001);
 });
 
 test("an error of the function decides how the execution continues", async (t) => {

@@ -22,13 +22,13 @@ type shape struct {
 var updates = []shape{
 	// a checkpoint
 	updating(table.MaskOf(table.Seq, table.CheckAt, table.Checkpointed, table.Losses, table.StateSeq, table.Cost,
-		table.ProgressAt)),
+		table.CostRest, table.ProgressAt)),
 	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.Token, table.ClaimNo,
 		table.RunSeq,
 		// a claim
 		table.StartedAt, table.RunAt, table.ProgressAt, table.Reason, table.ReasonText, table.Worker, table.Secret)),
 	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.ClaimNo,
-		table.RunSeq, table.Cost,
+		table.RunSeq, table.Cost, table.CostRest,
 		table.Attempts, table.Losses, table.RunAt, table.FinishedAt, table.Reason, table.ReasonText, table.Worker,
 		table.Secret,
 		table.Class, table.Message, table.FailedBy)), // the end of a run

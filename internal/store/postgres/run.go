@@ -18,7 +18,7 @@ FROM (
     LIMIT $4::bigint)
     UNION ALL
     (SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL, workflow
+           NULL, NULL, NULL, NULL, workflow
     FROM executions
     WHERE worker IS NOT NULL AND run_seq IS NOT NULL
       AND (run_at, id, token) < ($1::bigint, $2::uuid, $3::bigint) AND run_at >= $5::bigint

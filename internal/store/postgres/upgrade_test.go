@@ -53,6 +53,36 @@ func TestKeysOfAnOlderSchemaAreObjects(t *testing.T) {
 	}
 }
 
+// A cost of whole tokens, as an older schema has it, stays the same. A server of an older version,
+// which does not know the decimals, adds whole tokens to a cost with decimals, and loses none.
+func TestOlderServersAddWholeTokens(t *testing.T) {
+	t.Parallel()
+	id := belay.ExecutionID{1}
+	s, c := migrated(t, 19, `INSERT INTO executions
+		(id, lane, created_at, seq, generation, input_gen, queue, workflow, state, cost) VALUES
+		('01000000-0000-0000-0000-000000000000', 7, 1, 1, 1, 1, 'q', 'w', 1, 12)`)
+	step := func(want string, add belay.Cost) {
+		t.Helper()
+		err := s.Commit(t.Context(), machine.Need{Executions: []belay.ExecutionID{id}},
+			func(rows *machine.Rows) *machine.Changes {
+				e := rows.Executions[0]
+				if got := e.Cost.String(); got != want {
+					t.Errorf("the cost is %s, want %s", got, want)
+				}
+				e.Cost = e.Cost.Add(add)
+				return &machine.Changes{Executions: []*machine.Execution{e}}
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	step("12", 2_500)
+	c.sql(t, "UPDATE executions SET cost = cost + 3")
+	step("15.25", 7_500)
+	c.sql(t, "UPDATE executions SET cost = cost + 1")
+	step("17", 0)
+}
+
 // Executions that an older schema reserves for external owners stay external after the migration,
 // and workers may claim the others. No execution waits at a gate.
 func TestExternalExecutionsOfAnOlderSchemaStayExternal(t *testing.T) {

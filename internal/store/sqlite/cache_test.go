@@ -51,8 +51,8 @@ func TestTheCacheSeesOtherWriters(t *testing.T) {
 		if _, err := db.ExecContext(t.Context(), "UPDATE executions SET cost = ?", want+10); err != nil {
 			t.Fatal(err)
 		}
-		if e := loaded(t, s, id); e.Cost != want+10 {
-			t.Errorf("cost %d, want %d", e.Cost, want+10)
+		if e := loaded(t, s, id); e.Cost != belay.CostOf(want+10) {
+			t.Errorf("cost %s, want %d", e.Cost, want+10)
 		}
 	}
 	if _, err := db.ExecContext(t.Context(), "DELETE FROM executions"); err != nil {

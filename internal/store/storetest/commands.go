@@ -255,7 +255,7 @@ func (w *walker) save() machine.Command {
 	}
 	s := belay.Save{
 		Lease: w.lease(), Kind: belay.CheckpointKind(w.number(1, 3)), Key: one(w, "a", "b", "c"), Data: w.payload(),
-		CostTokens: int64(w.number(0, 1)),
+		CostTokens: belay.Cost(w.number(0, 3)) * 4999,
 	}
 	used := len(w.ops)
 	s.Op, s.Repeat = w.op()
@@ -297,7 +297,7 @@ func (w *walker) settle() machine.Command {
 			belay.OutcomeSuspended,
 			belay.OutcomeSuspended, belay.OutcomePreempted, belay.OutcomeReleased, belay.OutcomeCancelled,
 		),
-		Output: w.payload(), SignalSeen: int64(w.number(0, 6)), CostTokens: int64(w.number(0, 1)),
+		Output: w.payload(), SignalSeen: int64(w.number(0, 6)), CostTokens: belay.Cost(w.number(0, 3)) * 4999,
 		Wait: one(w, 0, 3*time.Second), WaitText: "for it", RetryAfter: one(w, 0, 0, 4*time.Second),
 	}
 	s.Op, s.Repeat = w.op()

@@ -57,6 +57,23 @@ var writeCases = []testCase{
 		e.mustWrite(&machine.Changes{Executions: []*machine.Execution{&bare}})
 		e.same("emptied", &bare, e.row(first.ID))
 	}},
+	{"a cost keeps its four decimals in every row", func(e *env) {
+		worker := e.open()
+		for i, c := range []struct{ save, end belay.Cost }{
+			{1, 0}, {0, 9_999}, {9_999, 1}, {25_000, 10_000}, {belay.MaxCost, 0}, {belay.MaxCost, 1},
+		} {
+			l := e.run(worker, int64(i+1))
+			e.ok(&machine.Save{Save: belay.Save{
+				Lease: l, Op: e.id(), Kind: belay.KindStep, Key: "k", Data: []byte(`1`), CostTokens: c.save,
+			}})
+			e.ok(&machine.Settle{Settlement: belay.Settlement{
+				Lease: l, Op: e.id(), Outcome: belay.OutcomeSucceeded, CostTokens: c.end,
+			}})
+			rec := e.read(store.Read{Execution: l.Execution, Run: true, History: true})
+			e.same("costs", []belay.Cost{c.save, c.end, c.save.Add(c.end)},
+				[]belay.Cost{rec.Checkpoints[0].Cost, rec.Runs[0].Cost, rec.Execution.Cost})
+		}
+	}},
 	{"flags of one fold are not kept", func(e *env) {
 		rows := filled(100)
 		rows.Executions[0].Attention = true

@@ -66,6 +66,7 @@ const (
 	SignalBytes
 	Open
 	Cost
+	CostRest
 	ScheduledAt
 	StartedAt
 	RunAt
@@ -109,8 +110,8 @@ var Hot = [HotCount]Column[machine.Execution]{
 	SignalSeq: number("signal_seq", Int8, Lean), SignalSeen: number("signal_seen", Int8, Lean),
 	SignalCount: number("signals", Int4, Lean), SignalBytes: number("signal_bytes", Int8, Lean),
 	Open: number("open_children", Int4, Lean),
-	Cost: number("cost", Int8, Lean), ScheduledAt: number("scheduled_at", Int8, Null), StartedAt: number("started_at",
-		Int8, Null),
+	Cost: number("cost", Int8, Lean), CostRest: number("cost_rest", Int2, Lean),
+	ScheduledAt: number("scheduled_at", Int8, Null), StartedAt: number("started_at", Int8, Null),
 	RunAt: number("run_at", Int8, Null), ProgressAt: number("progress_at", Int8, Null),
 	FinishedAt: number("finished_at", Int8, Null),
 	CancelBy:   number("cancel_by", Int8, Null), PauseRequested: number("pause_requested", Boolean, Lean),
@@ -143,13 +144,15 @@ type HotRow struct {
 // Of sets the row from an execution. runSeq is the seq at which the present run began, if the table
 // of runs has no row for that run.
 func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
+	whole, rest := e.Cost.Tokens()
 	h.Execution, h.Ints = e, [Ints]int64{
 		State: int64(e.State), PausedFrom: int64(e.PausedFrom), ReadyAt: int64(e.Ready()),
 		Lane: int64(e.Lane), DueAt: int64(e.DueAt), CheckAt: int64(e.CheckAt), Seq: e.Seq, Token: int64(e.Token),
 		Generation: int64(e.Generation), BaseSeq: e.BaseSeq, InputGen: int64(e.InputGen), ClaimNo: e.ClaimNo,
 		Attempts: int64(e.Attempts), Losses: int64(e.Losses), Checkpointed: int64(e.Checkpoints), StateSeq: e.StateSeq,
 		SignalSeq: e.SignalSeq, SignalSeen: e.SignalSeen, SignalCount: int64(e.Signals), SignalBytes: e.SignalBytes,
-		Open: int64(e.Open), Cost: e.Cost, ScheduledAt: int64(e.ScheduledAt), StartedAt: int64(e.StartedAt),
+		Open: int64(e.Open), Cost: whole, CostRest: rest,
+		ScheduledAt: int64(e.ScheduledAt), StartedAt: int64(e.StartedAt),
 		RunAt:      int64(e.RunAt),
 		ProgressAt: int64(e.ProgressAt), FinishedAt: int64(e.FinishedAt), CancelBy: int64(e.CancelBy),
 		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class),
@@ -216,7 +219,8 @@ func ScanExecution[C Row](row C, policy *belay.Policy, gates *belay.Gates) (*mac
 	e.Attempts, e.Losses, e.Checkpoints = int(number(Attempts)), int(number(Losses)), int(number(Checkpointed))
 	e.StateSeq, e.SignalSeq, e.SignalSeen = number(StateSeq), number(SignalSeq), number(SignalSeen)
 	e.Signals, e.SignalBytes = int(number(SignalCount)), number(SignalBytes)
-	e.Open, e.Cost, e.Parted = int(number(Open)), number(Cost), number(Parted)
+	e.Open, e.Parted = int(number(Open)), number(Parted)
+	e.Cost = belay.CostOf(number(Cost)).Add(belay.Cost(number(CostRest)))
 	e.ScheduledAt, e.StartedAt, e.RunAt = at(ScheduledAt), at(StartedAt), at(RunAt)
 	e.ProgressAt, e.FinishedAt, e.CancelBy = at(ProgressAt), at(FinishedAt), at(CancelBy)
 	e.PauseRequested, e.Preempting, e.Class = number(PauseRequested) != 0, number(Preempting) != 0,

@@ -38,7 +38,8 @@ var (
 		integer("outcome", Int2, Lean, func(r *machine.Run) *belay.Outcome { return &r.Outcome }),
 		boolean("final", func(r *machine.Run) *bool { return &r.Final }),
 		id("op", Null, func(r *machine.Run) []byte { return r.Op[:] }),
-		integer("cost", Int8, Lean, func(r *machine.Run) *int64 { return &r.Cost }),
+		wholeCost(func(r *machine.Run) *belay.Cost { return &r.Cost }),
+		restOfCost(func(r *machine.Run) *belay.Cost { return &r.Cost }),
 		integer("class", Int2, Lean, func(r *machine.Run) *belay.Class { return &r.Class }),
 		text("message", Null, func(r *machine.Run) *string { return &r.Message }),
 		text("stack", Null, func(r *machine.Run) *string { return &r.Stack }),
@@ -51,7 +52,7 @@ var (
 
 	// RunHeads are runs without their outputs and the stacks of their errors.
 	RunHeads = Runs.Only("execution, token, worker, attempt, generation, scheduled_seq, scheduled_at, started_seq, " +
-		"started_at, ended_seq, ended_at, outcome, final, cost, class, message, failed_by")
+		"started_at, ended_seq, ended_at, outcome, final, cost, cost_rest, class, message, failed_by")
 
 	Checkpoints = &Table[machine.Checkpoint]{"checkpoints", []Column[machine.Checkpoint]{
 		id("execution", Kept, func(k *machine.Checkpoint) []byte { return k.Execution[:] }),
@@ -61,7 +62,8 @@ var (
 		integer("token", Int8, Kept, func(k *machine.Checkpoint) *belay.Token { return &k.Token }),
 		id("op", Null, func(k *machine.Checkpoint) []byte { return k.Op[:] }),
 		integer("at", Int8, Kept, func(k *machine.Checkpoint) *machine.Time { return &k.At }),
-		integer("cost", Int8, Lean, func(k *machine.Checkpoint) *int64 { return &k.Cost }),
+		wholeCost(func(k *machine.Checkpoint) *belay.Cost { return &k.Cost }),
+		restOfCost(func(k *machine.Checkpoint) *belay.Cost { return &k.Cost }),
 		boolean("pruned", func(k *machine.Checkpoint) *bool { return &k.Pruned }),
 		id("op_sum", Null, func(k *machine.Checkpoint) []byte { return k.OpSum[:] }),
 		blob("data", func(k *machine.Checkpoint) *[]byte { return &k.Data }),

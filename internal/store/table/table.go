@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 )
 
@@ -150,6 +151,24 @@ func integer[R any, V ~int | ~int64 | ~uint8](name string, kind Kind, zero Zero,
 	return Column[R]{
 		Name: name, Kind: kind, Zero: zero,
 		Int: func(r *R) int64 { return int64(*of(r)) }, setInt: func(r *R, v int64) { *of(r) = V(v) },
+	}
+}
+
+// A cost is in two columns: the whole tokens, and the rest in ten-thousandths of a token. Servers
+// of a version without the second column read and add whole tokens, and leave the rest as it is.
+func wholeCost[R any](of func(*R) *belay.Cost) Column[R] {
+	return Column[R]{
+		Name: "cost", Kind: Int8, Zero: Lean,
+		Int:    func(r *R) int64 { whole, _ := of(r).Tokens(); return whole },
+		setInt: func(r *R, v int64) { *of(r) = of(r).Add(belay.CostOf(v)) },
+	}
+}
+
+func restOfCost[R any](of func(*R) *belay.Cost) Column[R] {
+	return Column[R]{
+		Name: "cost_rest", Kind: Int2, Zero: Lean,
+		Int:    func(r *R) int64 { _, rest := of(r).Tokens(); return rest },
+		setInt: func(r *R, v int64) { *of(r) = of(r).Add(belay.Cost(v)) },
 	}
 }
 

@@ -92,7 +92,7 @@ var owners = []testCase{
 			e.Errorf("locked again with the same id: %+v", again)
 		}
 		seq, err := e.b.Save(e.ctx, belay.Save{Lease: ann.Lease, Op: e.op(), Kind: belay.KindState, Key: "state",
-			Data: json.RawMessage(`{"turn":3}`), CostTokens: 12})
+			Data: json.RawMessage(`{"turn":3}`), CostTokens: belay.CostOf(12)})
 		e.must(err)
 		e.must(e.b.Append(e.ctx, belay.Chunk{Lease: ann.Lease, Name: "a log/of steps", Data: []byte("line\n")}))
 		e.must(e.b.Settle(e.ctx, belay.Settlement{

@@ -106,7 +106,7 @@ var replays = []testCase{
 			list[1].EndedAt.Before(list[1].StartedAt) || list[0].InputsHash != "" {
 			e.Errorf("runs %+v", list)
 		}
-		if x := e.get(id); x.CostTokens != 10 || x.StartedAt.IsZero() || x.FinishedAt.IsZero() {
+		if x := e.get(id); x.CostTokens != belay.CostOf(10) || x.StartedAt.IsZero() || x.FinishedAt.IsZero() {
 			e.Errorf("%+v", x)
 		}
 	}},

@@ -292,16 +292,19 @@ var steps = []testCase{
 			workflow.AddCost(ctx, 100)
 			err := workflow.Do(ctx, "ask", func(ctx context.Context) error {
 				workflow.AddCost(ctx, 20)
+				workflow.AddExactCost(ctx, 2_501)
 				return nil
 			})
 			workflow.AddCost(ctx, 3)
+			workflow.AddExactCost(ctx, -1)
+			workflow.AddCost(ctx, -1)
 			return 0, err
 		}))
 		c.wire.on("save", true, 1, func(context.Context, call) error { return errCut })
 		id := e.start(nil)
 		want(e, id, 0)
-		if got := e.get(id).CostTokens; got != 123 {
-			e.Errorf("cost %d, want 123", got)
+		if got := e.get(id).CostTokens; got.String() != "123.2501" {
+			e.Errorf("cost %s, want 123.2501", got)
 		}
 	}},
 }

@@ -4,6 +4,7 @@ import { BelayError, LeaseLost, ofProblem } from "../error.js";
 import { newOpId } from "../id.js";
 import type { components } from "../schema.js";
 import { after, backoff, milliseconds, pause } from "../time.js";
+import { sumOf, tokensOf, unitsOf } from "./cost.js";
 import { Cancelled, permanent, refused, RunError, Stopping, TimedOut, WaitTimeout, Yield } from "./error.js";
 import { copy, mostText, outcomeOf, type Returned, type Settle } from "./outcome.js";
 import { parserOf, type Run, type SignalOptions, type StepOptions } from "./run.js";
@@ -65,7 +66,7 @@ export class Attempt implements Run {
   #announced = 0;
   #reading: Promise<boolean> | undefined;
   #state: unknown;
-  #cost = 0;
+  #cost = 0; // in ten-thousandths of a token
   #progressAt = this.#began;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -266,7 +267,7 @@ export class Attempt implements Run {
       stopped: this.#stopped,
       timedOut: this.#timedOut,
     });
-    return { op: newOpId(), settle: { ...outcome, cost_tokens: this.#takeCost() } };
+    return { op: newOpId(), settle: { ...outcome, cost_tokens: tokensOf(this.#takeCost()) } };
   }
 
   // The calls of the function.
@@ -281,8 +282,13 @@ export class Attempt implements Run {
   }
 
   addCost(tokens: number): void {
-    if (!Number.isSafeInteger(tokens) || tokens < 0) throw permanent(`addCost: ${tokens} is not a number of tokens`);
-    this.#cost += tokens;
+    const units = unitsOf(tokens);
+    if (units === undefined) {
+      throw permanent(`addCost: ${tokens} is not a number of tokens with at most four decimals, below a hundred billion`);
+    }
+    const sum = sumOf(this.#cost, units);
+    if (sum === undefined) throw permanent("addCost: the costs of one step are a hundred billion tokens or more");
+    this.#cost = sum;
   }
 
   #takeCost(): number {
@@ -526,20 +532,20 @@ export class Attempt implements Run {
 
   /** save writes a checkpoint. It works also when the function must end, as long as the lease is valid. */
   async #save(what: string, kind: "step" | "wait" | "state", key: string, data: unknown, consumes = 0): Promise<void> {
-    const cost_tokens = this.#takeCost();
+    const cost = this.#takeCost();
     const all = {
       lease: this.lease,
       op: newOpId(),
       kind,
       key,
       data,
-      cost_tokens,
+      cost_tokens: tokensOf(cost),
       ...(consumes > 0 ? { consumes } : {}),
     };
     try {
       await this.#write(what, (repeat) => ({ save: { ...all, repeat } }));
     } catch (err) {
-      this.#cost += cost_tokens;
+      this.#cost += cost;
       throw err;
     }
     this.progress();

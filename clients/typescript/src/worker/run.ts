@@ -110,6 +110,9 @@ export interface Run {
   /** progress shows that the function makes progress, for executions with an idle timeout. */
   progress(): void;
 
-  /** addCost adds tokens to the cost of the execution. They are saved with the next step or the end. */
+  /**
+   * addCost adds tokens to the cost of the execution. They are saved with the next step or the end. A number of tokens
+   * may have up to four decimals, which are added exactly; addCost refuses any other number, so round it first.
+   */
   addCost(tokens: number): void;
 }
