@@ -85,7 +85,7 @@ func (c *crowd) live(ctx context.Context) {
 			c.signal(ctx, after, belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: payload, Op: op})
 		})
 	}
-	if chance(r, 25) {
+	if chance(r, 12) { // so many that some cancels race with the end of a run
 		after := between(r, 0, time.Second)
 		c.lives.Go(func() { c.act(ctx, after, "canceller", s.ID, belay.ActionCancel) })
 	}

@@ -111,8 +111,9 @@ func g6expired(f *finding, w *belay.Worker) {
 const catchingUp = 5 * time.Second
 
 // looking is how long after the end of a server the others may take to notice its last commits, of
-// which they got no hints: they look for other servers once per second, and twice after an end.
-const looking = 2 * time.Second
+// which they got no hints: they look for other servers every two seconds, and once more half a second
+// after they have noticed an end.
+const looking = 2500 * time.Millisecond
 
 // g6watchers checks that watchers receive the event of a loss (an execution has lost its owner)
 // within a second, if the servers could act and if the watcher's stream was open at the loss. If a

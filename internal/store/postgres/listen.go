@@ -20,8 +20,10 @@ const (
 	// listening is the application name of a listening connection.
 	listening = "belay hints"
 
-	// lookout is how often a server looks at the listening connections of the others.
-	lookout = time.Second
+	// lookout is how often a server looks at the listening connections of the others, and againAfter is
+	// the time until the second look after the end of such a connection.
+	lookout    = 2 * time.Second
+	againAfter = 500 * time.Millisecond
 
 	fromListeners = `
 FROM pg_stat_activity
@@ -81,11 +83,11 @@ func (n *outbox) stop() {
 	n.on, n.waiting = false, outgoing{}
 }
 
-// heardOther notes that another server exists.
-func (n *outbox) heardOther() {
+// saw notes whether another server listens.
+func (n *outbox) saw(others bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.others, n.asked = true, time.Now()
+	n.others, n.asked = others, time.Now()
 }
 
 // hasOthers reports whether another server listened when that was last checked.
@@ -154,17 +156,19 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 	watch := peers{conn: c}
 	for {
 		rest := 3 * s.options.Patience
-		if s.outbox.hasOthers() || len(watch.known) > 0 {
-			rest = min(rest, lookout)
+		if s.outbox.hasOthers() {
+			rest = min(rest, watch.next())
 		}
 		wait, cancel := context.WithTimeout(ctx, rest)
 		err := c.pg.WaitForNotification(wait)
 		quiet := err != nil && wait.Err() != nil && ctx.Err() == nil && !c.pg.IsClosed()
 		cancel()
 		missed := false
-		if quiet || err == nil && rest <= lookout && time.Since(watch.looked) >= lookout {
+		if quiet || err == nil && s.outbox.hasOthers() && time.Since(watch.looked) >= watch.next() {
 			// The question also finds a broken connection, on which no notification would ever arrive.
-			missed, err = watch.look(ctx, s.options.Patience)
+			if missed, err = watch.look(ctx, s.options.Patience); err == nil && len(received) == 0 {
+				s.outbox.saw(len(watch.known) > 0 || watch.again)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errLost, err)
@@ -190,6 +194,14 @@ type peers struct {
 
 // peer is one listening connection: its process in the database, and the time at which it began.
 type peer struct{ pid, began int64 }
+
+// next returns the time from one look to the next.
+func (p *peers) next() time.Duration {
+	if p.again {
+		return againAfter
+	}
+	return lookout
+}
 
 // look reports whether hints may have been lost because a connection has disappeared since the last
 // look. The next look reports the same once more, because the database may still have been carrying
@@ -226,7 +238,7 @@ func (s *Store) receive(text string, onHint func(store.Hint)) {
 	case server == s.options.Server:
 		return
 	}
-	s.outbox.heardOther()
+	s.outbox.saw(true)
 	if h.Lost || h.Objects || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() ||
 		len(h.Lanes)+len(h.Workers) > 0 {
 		s.pass(h, onHint)
@@ -305,8 +317,6 @@ func (s *Store) hasListeners(ctx context.Context) bool {
 	if err != nil {
 		return true // if in doubt, send: a hint without a listener does no harm
 	}
-	s.outbox.mu.Lock()
-	defer s.outbox.mu.Unlock()
-	s.outbox.others, s.outbox.asked = others, time.Now()
+	s.outbox.saw(others)
 	return others
 }
