@@ -156,14 +156,29 @@ func (c *Cost) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
 	}
-	for first, kind := range map[string]string{`"`: "string", "{": "object", "[": "array", "t": "bool", "f": "bool"} {
-		if strings.HasPrefix(string(b), first) {
-			return &json.UnmarshalTypeError{Value: kind, Type: reflect.TypeFor[float64]()}
-		}
+	if kind := kindOf(b); kind != "number" {
+		return &json.UnmarshalTypeError{Value: kind, Type: reflect.TypeFor[float64]()}
 	}
 	v, err := ParseCost(string(b))
 	if err == nil {
 		*c = v
 	}
 	return err
+}
+
+// kindOf returns the kind of a JSON value, as package json names it in its errors.
+func kindOf(b []byte) string {
+	if len(b) > 0 {
+		switch b[0] {
+		case '"':
+			return "string"
+		case '{':
+			return "object"
+		case '[':
+			return "array"
+		case 't', 'f':
+			return "bool"
+		}
+	}
+	return "number"
 }
