@@ -113,6 +113,9 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner, progress str
 	}
 	t.Row("submitted", e.CreatedAt.Local().Format(time.DateTime)+" ("+since(e.CreatedAt)+" ago)")
 	t.Row("took", took(e))
+	if e.CostTokens > 0 {
+		t.Row("cost", e.CostTokens.String()+" tokens")
+	}
 	if e.Error != nil {
 		t.Row("error", e.Error.Class.String()+": "+e.Error.Message)
 	}
