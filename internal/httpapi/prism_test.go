@@ -116,10 +116,10 @@ func startPrism(t *testing.T, program, upstream string) *prism {
 	return &prism{t: t, url: "http://127.0.0.1:" + port, doc: contract(t), passed: make(map[string]bool)}
 }
 
-// get sends a GET through Prism. On a busy machine Prism 5.12 has once left a finished event stream
-// unanswered for minutes. If Prism does not answer within half a minute, get sends the request to
-// the server itself, at its own url. If the server answers, get asks Prism once more; otherwise the
-// test fails.
+// get sends a GET through Prism. The GET of a finished event stream once had no answer for minutes,
+// and it was not known whether Prism or the server had stopped. If Prism does not answer within
+// half a minute, get sends the request to the server itself, at its own url. If the server answers,
+// get asks Prism once more; otherwise the test fails.
 func (p *prism) get(req *http.Request, own string) (*http.Response, error) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(req.Context())

@@ -187,9 +187,9 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 // hints about its last commits, and its connection disappears.
 type peers struct {
 	conn   *conn
-	known  map[peer]struct{}
-	looked time.Time
-	again  bool
+	known  map[peer]struct{} // the connections that the last look found
+	looked time.Time         // when the last look ended
+	again  bool              // the last look missed a connection, so the next look reports a loss too
 }
 
 // peer is one listening connection: its process in the database, and the time at which it began.
