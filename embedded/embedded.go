@@ -61,13 +61,20 @@ func Purpose(line string) Option { return func(s *settings) { s.purpose = line }
 
 // Bury sets a function that the engine calls when it has proven that the process of a worker on
 // this host has ended, before another worker continues the executions of that worker. The function
-// ends everything that the worker left behind, for example child processes. While the function
-// returns an error, the engine does not declare the worker lost before its lease expires. The
-// Client is the Backend that Open returns. The engine may call the function before Open has
-// returned.
+// ends everything that the worker left behind and that could disturb the next run, for example
+// child processes. Until the function has returned nil, the engine does not declare the worker lost
+// before its lease expires. Other workers are not affected. The Client is the Backend that Open
+// returns. The engine may call the function before Open has returned.
 func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
 	return func(s *settings) { s.engine.Bury = f }
 }
+
+// CleanUp sets a function that the engine calls after it has declared workers of this host lost
+// whose processes have ended. The function removes what the next runs do not need to wait for, for
+// example large files. The engine calls it in the background, one call after the other, and also
+// for several workers at once. The context ends when the Backend is closed; Close waits for the
+// function.
+func CleanUp(f func(context.Context)) Option { return func(s *settings) { s.engine.CleanUp = f } }
 
 // Backend is a belay.Backend whose engine runs in this process.
 type Backend struct {

@@ -104,6 +104,25 @@ func ExampleBury() {
 	// Output: <nil>
 }
 
+// After workers of this machine have died, the engine removes their cached downloads in the
+// background. The executions of these workers do not wait for that.
+func ExampleCleanUp() {
+	ctx := context.Background()
+	dir, remove := folder()
+	defer remove()
+	b, err := embedded.Open(ctx, "sqlite:"+dir, embedded.Logger(quiet), embedded.CleanUp(func(context.Context) {
+		if err := os.RemoveAll(filepath.Join(dir, "downloads")); err != nil {
+			fmt.Println(err)
+		}
+	}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(b.Close())
+	// Output: <nil>
+}
+
 // The engine logs to the program's logger.
 func ExampleLogger() {
 	b, err := embedded.Open(context.Background(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))

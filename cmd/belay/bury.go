@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/process"
 )
 
@@ -34,19 +35,18 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	return err
 }
 
-// buryBelow returns a function that calls bury and then removes the workspaces of dead processes
-// below a data directory. It does not touch the workspaces of living processes.
-func buryBelow(dir string) func(context.Context, belay.Client, belay.Worker) error {
-	return func(ctx context.Context, c belay.Client, dead belay.Worker) error {
-		if err := bury(ctx, c, dead); err != nil {
-			return err
-		}
+// burial returns the options with which an engine deals with the workers of this host that have
+// died: it kills their processes, and in the background it removes the workspaces of dead processes
+// below the data directory dir. It does not touch the workspaces of living processes. Saving and
+// removing a workspace may take minutes. A new run of the same execution waits for it
+// ([workspace.Manager.Settle]); nothing else does.
+func burial(dir string) []embedded.Option {
+	return []embedded.Option{embedded.Bury(bury), embedded.CleanUp(func(ctx context.Context) {
 		// If this process ends here, the next engine or worker removes the workspaces.
 		if err := sweepBelow(ctx, filepath.Join(dir, "workspaces")); err != nil && ctx.Err() == nil {
-			slog.Warn("remove the workspaces of a dead worker", "worker", dead.Name, "error", err)
+			slog.Warn("remove the workspaces of dead workers", "error", err)
 		}
-		return nil
-	}
+	})}
 }
 
 func sweepBelow(ctx context.Context, dir string) error {

@@ -115,7 +115,7 @@ func (a *app) backend(ctx context.Context, purpose string) (belay.Backend, error
 	}
 	return datadir.Open(ctx, a.data, datadir.Options{
 		Purpose: purpose, Version: version, InJob: process.InJob,
-		Engine: []embedded.Option{embedded.Bury(buryBelow(a.data))},
+		Engine: burial(a.data),
 	})
 }
 

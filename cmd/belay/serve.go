@@ -156,7 +156,7 @@ func (s *serving) run(ctx context.Context) error {
 // then use the data directory through this process.
 func (s *serving) open(ctx context.Context, srv *server.Server) error {
 	dir := s.cfg.DataDir()
-	options := append(srv.Engine(), embedded.Bury(buryBelow(dir)))
+	options := append(srv.Engine(), burial(dir)...)
 	if s.cfg.Shared() {
 		b, err := embedded.Open(ctx, s.cfg.StoreURL(), options...)
 		if err != nil {

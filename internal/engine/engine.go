@@ -54,6 +54,9 @@ type Options struct {
 	// Bury ends the child processes that a dead worker has left on this host. The engine calls Bury
 	// before another worker can claim the dead worker's executions.
 	Bury func(ctx context.Context, c belay.Client, w belay.Worker) error
+	// CleanUp, if set, is called after sessions of dead workers of this host have ended, to remove
+	// files and other things that no run waits for. Calls do not overlap.
+	CleanUp func(ctx context.Context)
 	// Pulse makes a separate goroutine commit signs of life (heartbeats and renewals), at the same
 	// time as all other batches. It is for stores that keep a connection for store.Urgent commits.
 	Pulse bool
@@ -138,6 +141,8 @@ func New(s store.Store, opt Options) *Engine {
 	e.sweeper.shared, e.dispatcher.shared = shared, shared
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
+	e.serve(e.localReaper.run)
+	e.serve(e.localReaper.cleanUp)
 	if shared {
 		r := &listener{engine: e, hinter: h}
 		r.disconnected.Store(true) // true until the listener is connected

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -15,10 +14,12 @@ import (
 const reapEvery = time.Second
 
 // localReaper ends the sessions whose processes are proven dead on this host, before their leases
-// expire. It first ends the child processes that a dead worker left behind. Only the sweeper's
-// goroutine calls reap.
+// expire. It first ends the child processes that a dead worker left behind. This may take seconds,
+// so localReaper has its own goroutine: the sweeper must not wait for it.
 type localReaper struct {
 	engine *Engine
+	wake   chan struct{}
+	buried chan struct{}     // wakes cleanUp
 	near   []store.WorkerRow // sessions of other processes on this host, as they were listed last
 	listed machine.Time
 	looked machine.Time
@@ -28,7 +29,30 @@ type localReaper struct {
 	stale bool // the list is out of date
 }
 
-func newLocalReaper(e *Engine) *localReaper { return &localReaper{engine: e, stale: true} }
+func newLocalReaper(e *Engine) *localReaper {
+	return &localReaper{engine: e, wake: make(chan struct{}, 1), buried: make(chan struct{}, 1), stale: true}
+}
+
+// run checks the processes of this host until ctx ends.
+func (m *localReaper) run(ctx context.Context) {
+	if m.engine.opt.Dead == nil {
+		return
+	}
+	for {
+		m.reap(ctx)
+		wait := max(m.next().Sub(m.engine.store.Now()), time.Millisecond)
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-m.wake:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
 
 // observe notes that a batch has opened a session of a process on this host. Sessions that another
 // server opens are found when the sessions are listed again.
@@ -38,6 +62,7 @@ func (m *localReaper) observe(b *batch) {
 			m.mu.Lock()
 			m.stale = true
 			m.mu.Unlock()
+			nudge(m.wake)
 		}
 	}
 }
@@ -53,9 +78,6 @@ func (m *localReaper) concerns(w *machine.Worker) bool {
 
 // next returns the time of the next check of the processes.
 func (m *localReaper) next() machine.Time {
-	if m.engine.opt.Dead == nil {
-		return math.MaxInt64
-	}
 	if m.failed || len(m.near) > 0 {
 		return m.looked.Add(reapEvery)
 	}
@@ -64,9 +86,6 @@ func (m *localReaper) next() machine.Time {
 
 // reap ends the sessions of dead processes, if it is time to check.
 func (m *localReaper) reap(ctx context.Context) {
-	if m.engine.opt.Dead == nil {
-		return
-	}
 	now := m.engine.store.Now()
 	again := now >= m.looked.Add(reapEvery)
 	switch {
@@ -84,9 +103,32 @@ func (m *localReaper) reap(ctx context.Context) {
 	if !m.anyDead() || !m.list(ctx) { // the new list leaves out sessions that have ended
 		return
 	}
+	var ends []*call // all commands are sent before the first reply, so that few commits carry them
 	for _, w := range m.near {
-		if proof, dead := m.engine.opt.Dead(w.Spec.Process); dead {
-			m.reapOne(ctx, w, proof)
+		if proof, dead := m.engine.opt.Dead(w.Spec.Process); dead && m.bury(ctx, w) {
+			m.engine.log.Info("a worker died", "worker", w.Spec.Name, "id", w.ID, "proof", proof)
+			ends = append(ends, m.engine.committer.send(&machine.End{Worker: w.ID, Dead: proof}))
+		}
+	}
+	for _, k := range ends {
+		_, _ = m.engine.await(ctx, k) // after an error the next check sends the command again
+	}
+	if len(ends) > 0 {
+		nudge(m.buried)
+	}
+}
+
+// cleanUp calls Options.CleanUp after the sessions of dead workers have ended, until ctx ends.
+func (m *localReaper) cleanUp(ctx context.Context) {
+	if m.engine.opt.CleanUp == nil {
+		return
+	}
+	for {
+		select {
+		case <-m.buried:
+			m.engine.opt.CleanUp(ctx)
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -128,14 +170,15 @@ func (m *localReaper) list(ctx context.Context) bool {
 	return true
 }
 
-func (m *localReaper) reapOne(ctx context.Context, w store.WorkerRow, proof string) {
+// bury ends what a dead worker left behind on this host, and reports whether that succeeded.
+func (m *localReaper) bury(ctx context.Context, w store.WorkerRow) bool {
 	e := m.engine
-	if e.opt.Bury != nil {
-		if err := e.opt.Bury(ctx, e, workerView(w)); err != nil {
-			e.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
-			return
-		}
+	if e.opt.Bury == nil {
+		return true
 	}
-	e.log.Info("a worker died", "worker", w.Spec.Name, "id", w.ID, "proof", proof)
-	_, _, _ = e.sweeper.send(ctx, []machine.Command{&machine.End{Worker: w.ID, Dead: proof}})
+	if err := e.opt.Bury(ctx, e, workerView(w)); err != nil {
+		e.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
+		return false
+	}
+	return true
 }

@@ -235,6 +235,7 @@ func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 				buried = append(buried, w.ID)
 				return nil
 			},
+			CleanUp: func(ctx context.Context) { <-ctx.Done() }, // nothing waits for it
 		})
 		defer e.Close()
 		synctest.Wait()
@@ -244,6 +245,37 @@ func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 		if got := state(t, e, id); got != belay.Pending {
 			t.Errorf("it is %s", got)
 		}
+	})
+}
+
+// While the engine ends the child processes of a dead worker, which may take long, it still ends
+// other sessions whose leases expire, and their executions continue.
+func TestOtherSessionsEndWhileADeadWorkerIsBuried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, buried := memory.New(time.Now), make(chan struct{})
+		e := engine.New(m, engine.Options{
+			Dead: func(p belay.Process) (string, bool) { return "gone", p.PID == 7 },
+			Bury: func(context.Context, belay.Client, belay.Worker) error {
+				<-buried
+				return nil
+			},
+		})
+		defer e.Close()
+		must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "dead", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour),
+			Process: belay.Process{PID: 7, Start: 1},
+		}))
+		silent := must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "silent", Workflows: noop, Capacity: 1, TTL: belay.Duration(10 * time.Second),
+		}))
+		id := submit(t, e)
+		must[belay.ClaimReply](t)(e.Claim(t.Context(), belay.ClaimRequest{Worker: silent.ID, Number: 1, Slots: 1}))
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if got := state(t, e, id); got != belay.Pending {
+			t.Errorf("a second after the lease has expired, the execution is %s", got)
+		}
+		close(buried)
 	})
 }
 

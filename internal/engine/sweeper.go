@@ -98,7 +98,6 @@ func (s *sweeper) run(ctx context.Context) {
 		s.mu.Lock()
 		s.next = math.MaxInt64 // so that any due time of a batch now wakes the sweeper
 		s.mu.Unlock()
-		s.engine.localReaper.reap(ctx)
 		s.engine.committer.health.sweeping()
 		at, done := s.sweep(ctx)
 		if done {
@@ -176,7 +175,7 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	if s.engine.committer.health.isFailing() {
 		at = min(at, s.probe(ctx))
 	}
-	return min(at, s.engine.localReaper.next()), true
+	return at, true
 }
 
 func (s *sweeper) commands(due store.Due) []machine.Command {
