@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/wire"
@@ -23,11 +22,13 @@ type api struct {
 	o      Options
 	gate   *gate
 	mux    *http.ServeMux
-	huma   huma.API
 	routes map[string]*route // the routes by their patterns
-	feeds  feeds
-	outage outage
-	bodies *budget
+	// described has the functions that describe the routes in the OpenAPI document, in order.
+	described []func(*document)
+	schemas   *registry // the schemas of the routes that huma serves
+	feeds     feeds
+	outage    outage
+	bodies    *budget
 	// awaiting counts the executions for which POST /v1/await waits.
 	awaiting awaiting
 }
@@ -39,11 +40,9 @@ func New(b belay.Backend, o Options) http.Handler {
 	b = Admitting(b, o.Admit)
 	a := &api{
 		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(),
-		routes: make(map[string]*route),
+		routes: make(map[string]*route), schemas: &registry{all: newRegistry()},
 	}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
-	configureHuma()
-	a.huma = humago.New(entered{a}, a.config())
 	a.executions()
 	a.await()
 	a.actions()

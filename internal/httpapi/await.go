@@ -26,13 +26,13 @@ func (a *api) await() {
 			"A stream that ends without `over` was cut off: repeat the request with the executions that had no event.",
 		example: `{"executions": ["ex_01m7w13wbkep9rfsn7shzr3mtm"], "wait_ms": 30000}`,
 		scopes:  []belay.Scope{belay.ScopeRead}, body: true, stream: true,
-	}, a.awaitMany)
-	doc := a.documented(a.routes["POST /v1/await"])
-	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": a.eventStream(
-		Event{Schema: "EndedEvent", Name: wire.EventEnded, Data: reflect.TypeFor[belay.Execution]()},
-		Event{Schema: "RefusedEvent", Name: wire.EventRefused, Data: reflect.TypeFor[wire.Refused]()},
-		Event{Schema: "OverEvent", Name: wire.EventOver, Data: reflect.TypeFor[wire.Over]()},
-	)}
+	}, a.awaitMany, func(d *document, op *huma.Operation) {
+		op.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": d.eventStream(
+			Event{Schema: "EndedEvent", Name: wire.EventEnded, Data: reflect.TypeFor[belay.Execution]()},
+			Event{Schema: "RefusedEvent", Name: wire.EventRefused, Data: reflect.TypeFor[wire.Refused]()},
+			Event{Schema: "OverEvent", Name: wire.EventOver, Data: reflect.TypeFor[wire.Over]()},
+		)}
+	})
 }
 
 // maxAwaiting is the maximum number of executions for which all requests of POST /v1/await together

@@ -22,8 +22,7 @@ type Event struct {
 
 // eventStream describes a stream of server-sent events: an array whose items are the events. Each kind of event
 // has a schema of its own among the components.
-func (a *api) eventStream(events ...Event) *huma.MediaType {
-	schemas := a.huma.OpenAPI().Components.Schemas
+func (d *document) eventStream(events ...Event) *huma.MediaType {
 	items := &huma.Schema{}
 	for _, e := range events {
 		s := &huma.Schema{
@@ -40,11 +39,11 @@ func (a *api) eventStream(events ...Event) *huma.MediaType {
 			property("id", &huma.Schema{Type: huma.TypeString, Pattern: e.ID})
 		}
 		if e.Data != nil {
-			property("data", schemas.Schema(e.Data, true, ""))
+			property("data", d.schema(e.Data, ""))
 		} else {
 			property("data", &huma.Schema{Type: huma.TypeString, Enum: []any{e.Word}})
 		}
-		schemas.Map()[e.Schema] = s
+		d.schemas().Map()[e.Schema] = s
 		items.AnyOf = append(items.AnyOf, &huma.Schema{Ref: "#/components/schemas/" + e.Schema})
 	}
 	return &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeArray, Items: items}}
@@ -79,9 +78,9 @@ func parametersOf(schemas huma.Registry, t reflect.Type) []*huma.Param {
 }
 
 // headerOf describes each field of T as a header.
-func headerOf[T any](a *api) map[string]*huma.Param {
+func headerOf[T any](d *document) map[string]*huma.Param {
 	r := &huma.Response{Headers: make(map[string]*huma.Param)}
-	headersOf(a.huma.OpenAPI().Components.Schemas, reflect.TypeFor[T](), r)
+	headersOf(d.schemas(), reflect.TypeFor[T](), r)
 	return r.Headers
 }
 

@@ -20,19 +20,6 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// entered is the mux as huma sees it: the handlers that huma registers run behind the checks that
-// all routes share.
-type entered struct{ a *api }
-
-// HandleFunc registers a handler behind its route's checks.
-func (m entered) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
-	rt := m.a.routes[pattern]
-	m.a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { m.a.enter(w, r, rt, h) })
-}
-
-// ServeHTTP serves the mux.
-func (m entered) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.a.mux.ServeHTTP(w, r) }
-
 // enter checks a request and calls its handler: the caller must be allowed, and the body complete,
 // within its limit, and JSON that every decoder reads alike.
 func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func(http.ResponseWriter, *http.Request)) {

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
 )
 
 // tagger keeps an answer until it is complete, to compute its ETag.
@@ -64,12 +66,11 @@ func matches(have, tag string) bool {
 	return false
 }
 
-// describeTag adds the ETag to the documentation of a route.
-func (a *api) describeTag(rt string) {
-	op := a.documented(a.routes[rt])
+// describeTag adds the ETag to the documentation of an operation.
+func describeTag(d *document, op *huma.Operation) {
 	tag := headerOf[struct {
 		ETag string `header:"ETag" doc:"The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same."`
-	}](a)
+	}](d)
 	for _, status := range []string{"200", "304"} {
 		for name, h := range tag {
 			op.Responses[status].Headers[name] = h

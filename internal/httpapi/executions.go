@@ -56,8 +56,7 @@ func (a *api) executions() {
 		summary: "Read an execution, or wait for its end",
 		doc:     "With Prefer: wait, input, labels and policy may be left out of the answer.",
 		scopes:  []belay.Scope{belay.ScopeRead}, wait: true, tagged: true, also: []int{http.StatusNotModified},
-	}, a.execution)
-	a.describeTag("GET /v1/executions/{id}")
+	}, a.execution, describeTag)
 	add(a, route{
 		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",
 		summary: "Explain in sentences why an execution is in its state", scopes: []belay.Scope{belay.ScopeRead},

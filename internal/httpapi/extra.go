@@ -54,44 +54,44 @@ type Route struct {
 
 // extra adds the routes of other packages.
 func (a *api) extra() {
-	for _, x := range a.o.Extra {
+	for i := range a.o.Extra {
+		x := &a.o.Extra[i]
 		rt := &route{
 			id: x.ID, method: x.Method, path: x.Path, tag: x.Tag, summary: x.Summary, doc: x.Doc, scopes: x.Scopes,
 			status: x.Status, body: x.Body != nil, limit: x.Limit, stream: x.Stream, errors: x.Also, refuse: x.Refuse,
 			fault: x.Fault, heads: x.Headers, token: x.Token,
 		}
-		if rt.status == 0 {
-			rt.status = http.StatusOK
-		}
-		a.routes[rt.pattern()] = rt
-		op := a.operation(rt)
-		schemas := a.huma.OpenAPI().Components.Schemas
-		op.Parameters = parametersOf(schemas, x.Request)
-		if x.Body != nil {
-			op.RequestBody = &huma.RequestBody{
-				Required: true, Content: map[string]*huma.MediaType{
-					"application/json": {Schema: schemas.Schema(x.Body, true, x.ID)},
-				},
-			}
-		}
-		content := make(map[string]*huma.MediaType)
-		if x.Answer != nil {
-			content["application/json"] = &huma.MediaType{Schema: schemas.Schema(x.Answer, true, x.ID)}
-		}
-		if len(x.Events) > 0 {
-			content["text/event-stream"] = a.eventStream(x.Events...)
-		}
-		success := &huma.Response{
-			Description: http.StatusText(rt.status), Content: content, Headers: make(map[string]*huma.Param),
-		}
-		headersOf(schemas, x.Headers, success)
-		op.Responses[strconv.Itoa(rt.status)] = success
-		if x.Over != "" {
-			op.Responses["204"] = noContent(x.Over)
-		}
-		a.huma.OpenAPI().AddOperation(&op)
-		entered{a}.HandleFunc(rt.pattern(), x.Handler)
+		a.define(rt, x.Handler, func(d *document) { x.describe(d, rt) })
 	}
+}
+
+// describe adds the route to the OpenAPI document.
+func (x *Route) describe(d *document, rt *route) {
+	op := d.operation(rt)
+	op.Parameters = parametersOf(d.schemas(), x.Request)
+	if x.Body != nil {
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{
+				"application/json": {Schema: d.schema(x.Body, x.ID)},
+			},
+		}
+	}
+	content := make(map[string]*huma.MediaType)
+	if x.Answer != nil {
+		content["application/json"] = &huma.MediaType{Schema: d.schema(x.Answer, x.ID)}
+	}
+	if len(x.Events) > 0 {
+		content["text/event-stream"] = d.eventStream(x.Events...)
+	}
+	success := &huma.Response{
+		Description: http.StatusText(rt.status), Content: content, Headers: make(map[string]*huma.Param),
+	}
+	headersOf(d.schemas(), x.Headers, success)
+	op.Responses[strconv.Itoa(rt.status)] = success
+	if x.Over != "" {
+		op.Responses["204"] = noContent(x.Over)
+	}
+	d.doc().AddOperation(&op)
 }
 
 // answer writes a refusal in the form of the route.

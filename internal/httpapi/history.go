@@ -51,17 +51,15 @@ func (a *api) history() {
 			"Last-Event-ID, and `end` when the execution has ended. A comment every 15 s shows that the stream is " +
 			"alive.",
 		scopes: read, errors: []int{http.StatusGone}, stream: true, token: true,
-	}, a.follow)
-	doc := a.documented(a.routes["GET /v1/executions/{id}/events"])
-	doc.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": a.eventStream(
-		Event{Schema: "SnapshotEvent", Name: "snapshot", Data: reflect.TypeFor[belay.Execution]()},
-		Event{
-			Schema: "HistoryEvent", Name: "event", ID: "^[0-9]+$", Data: reflect.TypeFor[belay.Event](),
-		},
-		Event{Schema: "EndEvent", Name: "end", ID: "^[0-9]+$", Data: reflect.TypeFor[wire.End]()},
-	)}
-	doc.Responses["204"] = noContent("The execution has ended, and Last-Event-ID is the id of its last event: there " +
-		"is nothing more to request.")
+	}, a.follow, func(d *document, op *huma.Operation) {
+		op.Responses["200"].Content = map[string]*huma.MediaType{"text/event-stream": d.eventStream(
+			Event{Schema: "SnapshotEvent", Name: "snapshot", Data: reflect.TypeFor[belay.Execution]()},
+			Event{Schema: "HistoryEvent", Name: "event", ID: "^[0-9]+$", Data: reflect.TypeFor[belay.Event]()},
+			Event{Schema: "EndEvent", Name: "end", ID: "^[0-9]+$", Data: reflect.TypeFor[wire.End]()},
+		)}
+		op.Responses["204"] = noContent("The execution has ended, and Last-Event-ID is the id of its last event: " +
+			"there is nothing more to request.")
+	})
 }
 
 func (a *api) past(ctx context.Context, in *historyRequest) (*historyReply, error) {

@@ -18,44 +18,10 @@ import (
 // B's schema.
 func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R,
 	error)) {
-	if rt.status == 0 {
-		rt.status = http.StatusOK
-	}
 	if rt.shape = shapeOf(reflect.TypeFor[B]()); rt.path == "/v1/batch" {
 		rt.shape.lenient() // each operation of a batch succeeds or fails independently
 	}
-	a.routes[rt.pattern()] = &rt
-	op := a.operation(&rt)
-	schemas := a.huma.OpenAPI().Components.Schemas
-	op.RequestBody.Required = true
-	op.RequestBody.Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[B](), true, "")
-	switch {
-	case rt.submits:
-		op.Parameters = []*huma.Param{{
-			Name: wire.HeaderOnly, In: "header", Schema: &huma.Schema{
-				Type: huma.TypeString, Enum: []any{wire.OnlySubmits},
-			},
-			Description: "Says that every operation submits an execution without a parent. A server under too much load " +
-				"refuses such a batch before it reads the body.",
-		}}
-	default:
-		op.Parameters = []*huma.Param{{Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(schemas)}}
-	}
-	success := &huma.Response{
-		Description: http.StatusText(rt.status), Headers: make(map[string]*huma.Param),
-		Content: map[string]*huma.MediaType{
-			"application/json": {Schema: schemas.Schema(reflect.TypeFor[R](), true, "")},
-		},
-	}
-	for _, name := range rt.headers {
-		success.Headers[name] = &huma.Param{Schema: headerSchema(schemas, name)}
-	}
-	op.Responses[strconv.Itoa(rt.status)] = success
-	for _, status := range rt.also {
-		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status)}
-	}
-	a.huma.OpenAPI().AddOperation(&op)
-	entered{a}.HandleFunc(rt.pattern(), func(w http.ResponseWriter, r *http.Request) {
+	a.define(&rt, func(w http.ResponseWriter, r *http.Request) {
 		reply, err := answer(r, w.Header(), h)
 		switch {
 		case err != nil:
@@ -67,7 +33,40 @@ func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request
 		default:
 			respond(w, rt.status, reply)
 		}
-	})
+	}, func(d *document) { describeHot(d, &rt, reflect.TypeFor[B](), reflect.TypeFor[R]()) })
+}
+
+// describeHot adds a route of hot to the OpenAPI document.
+func describeHot(d *document, rt *route, body, answer reflect.Type) {
+	op := d.operation(rt)
+	op.RequestBody.Required = true
+	op.RequestBody.Content["application/json"].Schema = d.schema(body, "")
+	switch {
+	case rt.submits:
+		op.Parameters = []*huma.Param{{
+			Name: wire.HeaderOnly, In: "header", Schema: &huma.Schema{
+				Type: huma.TypeString, Enum: []any{wire.OnlySubmits},
+			},
+			Description: "Says that every operation submits an execution without a parent. A server under too much load " +
+				"refuses such a batch before it reads the body.",
+		}}
+	default:
+		op.Parameters = []*huma.Param{{
+			Name: "id", In: "path", Required: true, Schema: workerID{}.Schema(d.schemas()),
+		}}
+	}
+	success := &huma.Response{
+		Description: http.StatusText(rt.status), Headers: make(map[string]*huma.Param),
+		Content: map[string]*huma.MediaType{"application/json": {Schema: d.schema(answer, "")}},
+	}
+	for _, name := range rt.headers {
+		success.Headers[name] = &huma.Param{Schema: headerSchema(d.schemas(), name)}
+	}
+	op.Responses[strconv.Itoa(rt.status)] = success
+	for _, status := range rt.also {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status)}
+	}
+	d.doc().AddOperation(&op)
 }
 
 // headerSchema is the schema of a header of a claim's answer.

@@ -42,14 +42,13 @@ func (a *api) logs() {
 			"application/octet-stream gives the content " +
 			"itself; with wait the answer follows the log for that long, or until the execution has ended.",
 		scopes: []belay.Scope{belay.ScopeRead}, stream: true,
-	}, a.log)
-	doc := a.documented(a.routes["GET /v1/executions/{id}/logs/{name}"])
-	schemas := a.huma.OpenAPI().Components.Schemas
-	doc.Responses["200"].Content = map[string]*huma.MediaType{
-		"application/json":         {Schema: schemas.Schema(reflect.TypeFor[wire.Chunks](), true, "")},
-		"text/plain":               {Schema: &huma.Schema{Type: huma.TypeString}},
-		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
-	}
+	}, a.log, func(d *document, op *huma.Operation) {
+		op.Responses["200"].Content = map[string]*huma.MediaType{
+			"application/json":         {Schema: d.schema(reflect.TypeFor[wire.Chunks](), "")},
+			"text/plain":               {Schema: &huma.Schema{Type: huma.TypeString}},
+			"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+		}
+	})
 }
 
 func (a *api) log(ctx context.Context, in *logRequest) (*stream, error) {

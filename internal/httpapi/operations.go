@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
@@ -74,57 +73,48 @@ func (a *api) metrics() {
 		id: "metrics", method: http.MethodGet, path: "/metrics", tag: "operations", summary: "Metrics for Prometheus",
 		scopes: []belay.Scope{belay.ScopeRead}, errors: []int{http.StatusNotFound},
 	}
-	a.routes[rt.pattern()] = &rt
-	op := a.operation(&rt)
-	op.Responses["200"] = &huma.Response{
-		Description: "OK", Content: map[string]*huma.MediaType{
-			"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}},
-		},
-	}
-	a.huma.OpenAPI().AddOperation(&op)
-	entered{a}.HandleFunc(rt.pattern(), h.ServeHTTP)
+	a.define(&rt, h.ServeHTTP, func(d *document) {
+		op := d.operation(&rt)
+		op.Responses["200"] = &huma.Response{
+			Description: "OK", Content: map[string]*huma.MediaType{
+				"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}},
+			},
+		}
+		d.doc().AddOperation(&op)
+	})
 }
 
 // pages adds a route of the pages, which are no part of the API.
 func (a *api) pages(path string) {
 	rt := &route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}, page: true}
-	a.routes[rt.pattern()] = rt
-	entered{a}.HandleFunc(rt.pattern(), a.o.Pages.ServeHTTP)
+	a.define(rt, a.o.Pages.ServeHTTP, nil)
 }
 
-// describe adds the route of the OpenAPI document. It is called after all other routes were added.
+// describe adds the route of the OpenAPI document.
 func (a *api) describe() {
 	rt := route{
 		id: "openapi", method: http.MethodGet, path: "/openapi.json", tag: "operations", summary: "This document",
 		tagged: true,
 	}
-	a.routes[rt.pattern()] = &rt
-	op := a.operation(&rt)
-	op.Responses["200"] = &huma.Response{
-		Description: "OK", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}},
-		},
-		Headers: make(map[string]*huma.Param),
-	}
-	op.Responses["304"] = noContent("Not Modified")
-	op.Parameters = parametersOf(a.huma.OpenAPI().Components.Schemas, reflect.TypeFor[struct {
-		Have string `header:"If-None-Match" doc:"The ETag of an answer that the caller has; the server answers 304 if the document is still the same."`
-	}]())
-	doc := a.huma.OpenAPI()
-	doc.AddOperation(&op)
-	a.describeTag(rt.pattern())
-	amend(doc)
-	spec := sync.OnceValue(func() []byte { // built on demand: most servers get no request for it
-		text, err := json.MarshalIndent(doc, "", "  ")
-		if err != nil {
-			panic(err) // the document has only values that this package made
-		}
-		return text
-	})
-	entered{a}.HandleFunc(rt.pattern(), func(w http.ResponseWriter, _ *http.Request) {
+	text := sync.OnceValue(a.text) // built on demand: most servers get no request for it
+	a.define(&rt, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-cache")
 		w.WriteHeader(http.StatusOK)
-		_, _ = w.Write(spec())
+		_, _ = w.Write(text())
+	}, func(d *document) {
+		op := d.operation(&rt)
+		op.Responses["200"] = &huma.Response{
+			Description: "OK", Content: map[string]*huma.MediaType{
+				"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}},
+			},
+			Headers: make(map[string]*huma.Param),
+		}
+		op.Responses["304"] = noContent("Not Modified")
+		op.Parameters = parametersOf(d.schemas(), reflect.TypeFor[struct {
+			Have string `header:"If-None-Match" doc:"The ETag of an answer that the caller has; the server answers 304 if the document is still the same."`
+		}]())
+		d.doc().AddOperation(&op)
+		describeTag(d, &op)
 	})
 }

@@ -84,7 +84,7 @@ func (rt *route) refusals() []int {
 }
 
 // operation describes the route for huma.
-func (a *api) operation(rt *route) huma.Operation {
+func (d *document) operation(rt *route) huma.Operation {
 	op := huma.Operation{
 		OperationID: rt.id, Method: rt.method, Path: rt.path, Tags: []string{rt.tag}, Summary: rt.summary,
 		Description:   rt.doc,
@@ -109,63 +109,60 @@ func (a *api) operation(rt *route) huma.Operation {
 		}
 	}
 	for _, status := range rt.refusals() {
-		op.Responses[strconv.Itoa(status)] = a.refused(rt, status)
+		op.Responses[strconv.Itoa(status)] = d.refused(rt, status)
 	}
 	return op
 }
 
 // refused describes the route's refusals with a status.
-func (a *api) refused(rt *route, status int) *huma.Response {
+func (d *document) refused(rt *route, status int) *huma.Response {
 	if rt.fault == nil {
 		return &huma.Response{Ref: "#/components/responses/" + problemName(status)}
 	}
-	schemas := a.huma.OpenAPI().Components.Schemas
-	content := map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(rt.fault, true, "")}}
+	content := map[string]*huma.MediaType{"application/json": {Schema: d.schema(rt.fault, "")}}
 	switch status {
 	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusInternalServerError:
 		// The server may refuse the request before it knows the route, or after the route's handler
 		// has panicked.
-		content[wire.ProblemType] = &huma.MediaType{Schema: schemas.Schema(reflect.TypeFor[wire.Problem](), true, "")}
+		content[wire.ProblemType] = &huma.MediaType{Schema: d.schema(reflect.TypeFor[wire.Problem](), "")}
 	}
 	response := refusalResponse(status, content)
 	if rt.stream && status == http.StatusServiceUnavailable {
-		headersOf(schemas, rt.heads, response)
+		headersOf(d.schemas(), rt.heads, response)
 	}
 	return response
 }
 
-// add registers a route: huma reads its parameters and body as the type I, writes its answer from
-// the type O, and adds both types to the OpenAPI document.
-func add[I, O any](a *api, rt route, h func(context.Context, *I) (*O, error)) {
-	if rt.status == 0 {
-		rt.status = http.StatusOK
+// add adds a route: huma reads its parameters and body as the type I, writes its answer from the
+// type O, and describes both types in the OpenAPI document. The functions in more add what the types
+// do not say.
+func add[I, O any](a *api, rt route, h func(context.Context, *I) (*O, error),
+	more ...func(*document, *huma.Operation),
+) {
+	register := func(d *document) {
+		huma.Register(d.api, d.operation(&rt), func(ctx context.Context, in *I) (*O, error) {
+			out, err := h(ctx, in)
+			if err != nil {
+				f := refuse(err)
+				a.failed(ctx, &rt, f)
+				return nil, f
+			}
+			return out, nil
+		})
 	}
-	a.routes[rt.pattern()] = &rt
-	op := a.operation(&rt)
-	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := h(ctx, in)
-		if err != nil {
-			f := refuse(err)
-			a.failed(ctx, &rt, f)
-			return nil, f
+	a.define(&rt, a.byHuma(&rt, register), func(d *document) {
+		register(d)
+		op := d.documented(&rt)
+		for _, status := range rt.also {
+			same := *op.Responses[strconv.Itoa(rt.status)]
+			same.Description = http.StatusText(status)
+			if status == http.StatusNoContent || status == http.StatusNotModified {
+				same.Content = nil
+			}
+			op.Responses[strconv.Itoa(status)] = &same
 		}
-		return out, nil
+		for _, describe := range more {
+			describe(d, op)
+		}
 	})
-	doc := a.documented(&rt)
-	for _, status := range rt.also {
-		same := *doc.Responses[strconv.Itoa(rt.status)]
-		same.Description = http.StatusText(status)
-		if status == http.StatusNoContent || status == http.StatusNotModified {
-			same.Content = nil
-		}
-		doc.Responses[strconv.Itoa(status)] = &same
-	}
-}
-
-// documented is the route's operation in the OpenAPI document.
-func (a *api) documented(rt *route) *huma.Operation {
-	item := a.huma.OpenAPI().Paths[rt.path]
-	return map[string]*huma.Operation{
-		http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodDelete: item.Delete,
-	}[rt.method]
 }

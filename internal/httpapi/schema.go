@@ -191,12 +191,17 @@ func named(t reflect.Type, hint string) string {
 	return huma.DefaultSchemaNamer(t, hint)
 }
 
-// config is the OpenAPI document before its routes.
-func (a *api) config() huma.Config {
-	registry := huma.NewMapRegistry("#/components/schemas/", named)
+// newRegistry returns an empty registry that knows the names and stand-ins of this package's types.
+func newRegistry() huma.Registry {
+	r := huma.NewMapRegistry("#/components/schemas/", named)
 	for t, alias := range standIns {
-		registry.RegisterTypeAlias(t, alias)
+		r.RegisterTypeAlias(t, alias)
 	}
+	return r
+}
+
+// config is the OpenAPI document before its routes.
+func config(schemas huma.Registry) huma.Config {
 	format := huma.Format{Marshal: encode, Unmarshal: unmarshal}
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -215,8 +220,7 @@ func (a *api) config() huma.Config {
 			Servers: []*huma.Server{{URL: "/", Description: "The server that this document comes from."}},
 			Tags:    tags,
 			Components: &huma.Components{
-				Schemas:   registry,
-				Responses: problems(registry),
+				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {
 					Type: "http", Scheme: "bearer",
 					Description: "A key: bly_…. A server without keys needs none. x-scopes of an operation " +

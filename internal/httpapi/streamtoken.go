@@ -137,12 +137,6 @@ type streamTokenReply struct {
 }
 
 func (a *api) streamTokens() {
-	doc := a.huma.OpenAPI()
-	doc.Components.SecuritySchemes["streamToken"] = &huma.SecurityScheme{
-		Type: "apiKey", In: "query", Name: tokenParameter,
-		Description: "A token of createStreamToken, for the streams of one execution, where a client such as a " +
-			"browser's EventSource can send no header.",
-	}
 	add(a, route{
 		id: "createStreamToken", method: http.MethodPost, path: "/v1/stream-tokens", tag: "executions",
 		summary: "Make a token with which a browser opens the stream of one execution",
@@ -152,7 +146,13 @@ func (a *api) streamTokens() {
 		example: `{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm"}`,
 		scopes:  []belay.Scope{belay.ScopeRead}, status: http.StatusCreated, body: true,
 		errors: []int{http.StatusNotFound},
-	}, a.streamToken)
+	}, a.streamToken, func(d *document, _ *huma.Operation) {
+		d.doc().Components.SecuritySchemes["streamToken"] = &huma.SecurityScheme{
+			Type: "apiKey", In: "query", Name: tokenParameter,
+			Description: "A token of createStreamToken, for the streams of one execution, where a client such as a " +
+				"browser's EventSource can send no header.",
+		}
+	})
 }
 
 func (a *api) streamToken(ctx context.Context, in *struct{ Body wire.StreamTokenRequest }) (*streamTokenReply, error) {
