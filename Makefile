@@ -19,6 +19,9 @@ SEEDS      ?= 200
 LONG       ?= 10m
 FUZZ       ?= 1m
 
+# Without -trimpath, go compiles every package again in each folder that holds a clone.
+export GOFLAGS := -trimpath $(GOFLAGS)
+
 COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
 BUILD   := CGO_ENABLED=0 go build -buildvcs=false -ldflags '-X main.commit=$(COMMIT)'
 # go test would repeat, for each kind of build, checks of go vet that make vet carries out.
