@@ -48,20 +48,20 @@ func DefaultCanary() []int { return []int{1, 10} }
 // Bulk requests an action on many executions. An execution of [BulkWorkflow] carries it out, run by
 // a server.
 //
-// The bulk acts on the executions that match the filter and were there when the bulk was accepted: for
-// requeue and discard, on dead letters that were written before; for cancel and retry, on executions
-// that were submitted before. It takes them page by page, dead letters from the newest failure to the
-// oldest and executions from the highest id to the lowest, and it reads each page when it reaches it.
-// So an execution that another caller has changed in the meantime is left out, or counted as a
-// conflict. A bulk never selects a child or the execution of a bulk.
+// The bulk acts on the executions that match the filter and were there when the bulk was accepted: for requeue and
+// discard, on dead letters that were written before; for cancel and retry, on executions that were submitted before.
+// The bulk reads them in pages, dead letters from the newest failure to the oldest and executions from the highest id
+// to the lowest, and reads a page only when it has acted on the page before. So an execution that another caller has
+// changed in the meantime is left out, or counted as a conflict. A bulk never selects a child or the execution of a
+// bulk.
 type Bulk struct {
 	Action BulkAction `json:"action"`
 	Filter BulkFilter `json:"filter,omitzero"`
 	// All confirms a filter that selects everything: one that names no workflow, queue, label, reason,
 	// class, fingerprint or text. Without All such a filter is refused.
 	All bool `json:"all,omitempty"`
-	// Input and InputPatch are for requeue, at most one of them: an input that replaces the input of
-	// each execution, or a JSON Merge Patch (RFC 7396) of the input that each execution has.
+	// A requeue may set either Input or InputPatch: Input replaces the input of each execution, and InputPatch is a
+	// JSON Merge Patch (RFC 7396) of the input that the execution has.
 	Input      json.RawMessage `json:"input,omitempty"`
 	InputPatch json.RawMessage `json:"input_patch,omitempty"`
 	// Notes is the reason, which each dead letter and history shows together with the id of the bulk.
@@ -74,11 +74,11 @@ type Bulk struct {
 	// waits until all that it has reopened have ended, and judges MaxFailures. nil means
 	// DefaultCanary, and an empty slice means no canary.
 	Canary []int `json:"canary,omitzero"`
-	// MaxFailures is the largest share of failures, between 0 and 1; nil means DefaultBulkFailures. If
-	// more have failed, of those that have ended, the bulk stops by itself. It judges after each stage
-	// of the canary, then whenever at least ten have ended, and at the end. A reopened execution has
-	// failed if it ends in another state than succeeded. A discard or a cancel has failed if it was
-	// refused. Conflicts count neither as failures nor as successes.
+	// MaxFailures is the largest share of failures, between 0 and 1; nil means DefaultBulkFailures. If the share of
+	// failures among the ended executions is larger, the bulk stops by itself. The bulk checks the share after each
+	// stage of the canary, then whenever at least ten executions have ended, and at the end. A reopened execution has
+	// failed if it ends in another state than succeeded. A discard or a cancel has failed if it was refused. Conflicts
+	// count neither as failures nor as successes.
 	MaxFailures *float64 `json:"max_failures,omitempty"`
 	// DryRun counts the selection and shows the first ten, and changes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
@@ -153,8 +153,8 @@ type BulkItem struct {
 type BulkProgress struct {
 	// Stage is canary while a stage of the canary is under way, then all, and at the end done or stopped.
 	Stage string `json:"stage"`
-	// Selected is the number of executions that the bulk has reached: the sum of the other counts and of
-	// those on which it acts next.
+	// Selected is the number of executions that the bulk has reached: the sum of the other counts, and the number of
+	// executions on which the bulk acts next.
 	Selected int `json:"selected"`
 	// Running is the number of executions that the bulk has reopened and that have not ended.
 	Running   int `json:"running"`

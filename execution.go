@@ -90,7 +90,10 @@ type Execution struct {
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
-	CostTokens Cost            `json:"cost_tokens,omitempty"`
+	// CostTokens is the sum of the costs of all its runs, and of its children.
+	CostTokens Cost `json:"cost_tokens,omitempty"`
+	// Budget limits CostTokens; nil for no limit, and for a child.
+	Budget *Budget `json:"budget,omitempty"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	DueAt      time.Time `json:"due_at,omitzero"`
@@ -130,6 +133,8 @@ type Submission struct {
 	Policy      Policy      `json:"policy,omitzero"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
+	// Budget limits the cost of the execution and all its descendants together. A child has none.
+	Budget *Budget `json:"budget,omitempty"`
 	Gates
 	// Parent is the lease of the run that starts this execution as a child, and ParentKey is the
 	// name under which the child's end is delivered to the parent. With a Parent, ID must be the
@@ -138,17 +143,25 @@ type Submission struct {
 	ParentKey string `json:"parent_key,omitempty"`
 }
 
+// Budget limits the cost of an execution and all its descendants together. When their cost reaches Cost, the
+// Backend pauses the execution with the reason "budget", and its descendants when they report a cost or before
+// their next run. ActionBudget with a higher budget resumes all of them. A run that has started may
+// exceed the budget, because it reports a cost after the cost was incurred.
+type Budget struct {
+	// Cost is above 0.
+	Cost Cost `json:"cost"`
+}
+
 // Idempotency says by what the Backend recognizes a submission of the same work. If it is empty, the
 // Backend recognizes a submission by its id and its IdempotencyKey.
 type Idempotency string
 
-// IdempotencyByContent lets at most one execution of a content be under way or have succeeded. The
-// content is the workflow, its version, the input, the policy and whether the execution is external;
-// the Backend compares inputs by value. While an execution of the content has not ended, a further
-// submission returns it; after its success, a further submission returns it and its output. An
-// execution that has failed, was cancelled or is being cancelled answers no further submission: the
-// next submission of the content creates an execution. So does the next submission after the execution
-// was requeued with another input, or was deleted after its retention.
+// IdempotencyByContent allows at most one execution of a content to be under way or to have succeeded. The content is
+// the workflow, its version, the input, the policy and whether the execution is external; the Backend compares inputs
+// by value. While an execution of the content has not ended, a further submission returns it; after its success, a
+// further submission returns it and its output. The next submission of the content creates a new execution in the
+// following cases: the execution has failed, was cancelled, is being cancelled, was requeued with another input, or was
+// deleted after its retention.
 const IdempotencyByContent Idempotency = "content"
 
 // Submitted is the answer of the Backend to one Submission.
@@ -169,7 +182,8 @@ type Event struct {
 	// Kind is one of submitted, scheduled, started, step, state, signal,
 	// child, suspended, succeeded, failed, timed_out, lost, released,
 	// preempted, cancelled, and the actions cancel, pause, resume, retry,
-	// requeue, steal, preempt, schedule_timeout, start_timeout, no_worker, timeout, forget, delete.
+	// requeue, steal, preempt, schedule_timeout, start_timeout, no_worker, timeout, forget, delete,
+	// budget.
 	Kind string    `json:"kind"`
 	At   time.Time `json:"at"`
 	// Name is the name of the step, signal or child that the event concerns.
@@ -257,12 +271,16 @@ const (
 	// ActionQuarantine gives an execution up: it fails at once, and its dead letter has the reason
 	// manual.
 	ActionQuarantine Action = "quarantine"
-	// ActionDelete deletes an ended execution with all its rows and children. The audit keeps the actor
-	// and the reason. It is refused with CodeConflict while the execution or one of its children has not
-	// ended, for a child, which is deleted with its root, and while the dead letter is open. The
-	// execution is gone when the call returns, except that a very large tree may take some time longer;
-	// its idempotency key stays for a day. The call returns the execution without its output.
+	// ActionDelete deletes an ended execution with all its rows and children. The audit keeps the actor and the reason.
+	// The action is refused with CodeConflict in three cases: the execution or one of its children has not ended, the
+	// dead letter is open, or the execution is a child (only its root can be deleted, together with all children). The
+	// execution is gone when the call returns, except that a very large tree may take some time longer; its idempotency
+	// key stays for a day. The call returns the execution without its output.
 	ActionDelete Action = "delete"
+	// ActionBudget gives a root another budget. If the cost of its tree is below the new budget, the
+	// executions that were paused because the budget was spent continue; otherwise they stay paused, or the
+	// root is paused. A child is refused with CodeConflict.
+	ActionBudget Action = "budget"
 )
 
 // Control requests an action. The call returns the execution in its state after the action.
@@ -284,17 +302,18 @@ type Control struct {
 	// UpTo is for a fork. The fork, a new execution, gets the checkpoints of the forked execution
 	// up to the seq UpTo; 0 means all checkpoints.
 	UpTo int64 `json:"up_to,omitempty"`
-	// From is for a retry: the results of the step or wait with this name, and all results that were
-	// saved after it, are discarded, so that this work is done again. A wait that is discarded asks
-	// again: the signal that it consumed is not delivered again, unless the signal had arrived before
-	// the named step was saved and another wait consumed it. Name the step as the history does, with
-	// its branch and key: "branch/step[key]". If there is no such step, the action is refused with
-	// CodeInvalid. If an older state would be needed that a newer one has replaced, the action is
-	// refused with CodeConflict.
+	// From is for a retry: the results of the step or wait with this name, and all results that were saved after it,
+	// are discarded, so that this work is done again. If From names a wait, this wait needs a new signal. Every other
+	// discarded wait gets its signal again if the signal had arrived before the named step or wait was first saved;
+	// otherwise it needs a new signal too. Name the step as the history does, with its branch and key:
+	// "branch/step[key]". If there is no such step, the action is refused with CodeInvalid. If the retry needs an older
+	// state that a newer state has replaced, the action is refused with CodeConflict.
 	From string `json:"from,omitempty"`
 	// At is for a fork, instead of UpTo: the fork gets the checkpoints that were saved before the step
 	// or wait with this name, which is named as in From.
 	At string `json:"at,omitempty"`
+	// Budget is for ActionBudget: the new budget.
+	Budget *Budget `json:"budget,omitempty"`
 	// Fork is the id of the new execution. If it is zero, the Backend makes an id.
 	Fork ExecutionID `json:"fork,omitzero"`
 }

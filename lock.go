@@ -89,7 +89,7 @@ type RunRecord struct {
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
 	CostTokens Cost            `json:"cost_tokens,omitempty"`
-	// InputsHash and ConfigHash are those of the execution; see [Execution].
+	// InputsHash and ConfigHash have the same values as the fields of the [Execution] with these names.
 	InputsHash string `json:"inputs_hash,omitempty"`
 	ConfigHash string `json:"config_hash,omitempty"`
 }

@@ -86,3 +86,8 @@ func with(m map[string]string, key, value string) map[string]string {
 	m[key] = value
 	return m
 }
+
+// WithBudget sets the budget of the execution, in tokens: see [Budget]. A child has none.
+func WithBudget(cost Cost) SubmitOption {
+	return func(s *Submission) { s.Budget = &Budget{Cost: cost} }
+}

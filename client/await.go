@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// maxOpening is the largest number of await requests that are in flight and whose answer the
-	// server has not begun to send. While there are so many, new callers queue and then share the
-	// next request.
+	// maxOpening is how many await requests may be in flight before the server begins to send their answers. While
+	// maxOpening requests wait for the beginning of an answer, new callers queue; they then share the next request.
 	maxOpening = 2
 	// maxEvent is the largest size of one event in the stream of an answer, in bytes.
 	maxEvent = 32 << 20

@@ -29,7 +29,7 @@ type Client struct {
 
 var _ belay.Backend = (*Client)(nil)
 
-// Dial makes a Client of the server at
+// Dial makes a Client that sends its calls to the server at one of these addresses:
 //
 //	http://HOST:PORT   HTTP/2 without TLS
 //	https://HOST       HTTP/2, or HTTP/1.1 if the server offers no more
@@ -85,8 +85,8 @@ func (c *Client) Ready(ctx context.Context) (notes []string, err error) {
 	return h.Notes, err
 }
 
-// Close refuses new calls, ends calls that only read or wait, and waits for all other calls, for
-// the deadline of one call at most. Then it closes the connections.
+// Close refuses new calls, ends calls that only read or wait, and waits until all other calls have ended, at most as
+// long as one call may take. Then it closes the connections.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.close()

@@ -51,8 +51,8 @@ func checkLetters(f belay.DeadLetterFilter) error {
 	return checkTexts(op, f.Workflow, f.Fingerprint, f.Text)
 }
 
-// checkTexts refuses texts of a filter that no name can have, with the same code as a Backend without a
-// server.
+// checkTexts refuses a text of a filter that breaks the rules for names, so that it can match nothing. The error has
+// the same code as from an engine in this process.
 func checkTexts(op string, all ...string) error {
 	for _, s := range all {
 		if len(s) > belay.MaxName || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {

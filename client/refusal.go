@@ -86,9 +86,8 @@ func problem(p *wire.Problem) *belay.Error {
 	return e
 }
 
-// foreignAnswer returns the error for an answer that no Belay server gives, usually the answer of a
-// proxy between client and server. If the call may succeed once the proxy is repaired, the code is
-// that of a temporary error.
+// foreignAnswer returns the error for an answer that no Belay server gives, usually the answer of a proxy between
+// client and server. If the call may succeed once the proxy is repaired, the error has the code of a temporary error.
 func foreignAnswer(op string, resp *http.Response) error {
 	e := &belay.Error{
 		Code: belay.CodeUnavailable, Op: op, RetryAfter: retryAfter(resp.Header),

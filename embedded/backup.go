@@ -150,7 +150,7 @@ func checkTarget(to, dir string, force bool) error {
 	return nil
 }
 
-// unique returns the name of an unused temporary file in the directory of the file to.
+// unique returns the name of an unused temporary file in the same directory as the path to.
 func unique(to string) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.part")
 	if err != nil {
@@ -160,8 +160,8 @@ func unique(to string) (string, error) {
 	return made, errors.Join(f.Close(), os.Remove(made))
 }
 
-// name gives the finished file, whose path is made, its final path, which is to, and syncs the
-// directory. Unless force is set, it replaces no existing file.
+// name moves the finished file from the path made to its final path, the parameter to, and syncs the directory. Unless
+// force is set, it replaces no existing file.
 func name(made, to string, force bool) error {
 	if !force {
 		err := os.Link(made, to)

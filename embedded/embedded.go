@@ -59,21 +59,19 @@ func CheckInterval(d time.Duration) Option { return func(s *settings) { s.engine
 // gets when it opens the data directory.
 func Purpose(line string) Option { return func(s *settings) { s.purpose = line } }
 
-// Bury sets a function that the engine calls when it has proven that the process of a worker on
-// this host has ended, before another worker continues the executions of that worker. The function
-// ends everything that the worker left behind and that could disturb the next run, for example
-// child processes. Until the function has returned nil, the engine does not declare the worker lost
-// before its lease expires. Other workers are not affected. The Client is the Backend that Open
-// returns. The engine may call the function before Open has returned.
+// Bury sets a function for the death of a worker on this host. The engine calls the function when it has proven that
+// the worker's process has ended, before another worker continues the executions of the dead worker. The function ends
+// everything that the worker left behind and that could disturb the next run, for example child processes. Until the
+// function has returned nil, the engine does not declare the worker lost before its lease expires. Other workers are
+// not affected. The Client is the Backend that Open returns. The engine may call the function before Open has returned.
 func Bury(f func(context.Context, belay.Client, belay.Worker) error) Option {
 	return func(s *settings) { s.engine.Bury = f }
 }
 
-// CleanUp sets a function that the engine calls after it has declared workers of this host lost
-// whose processes have ended. The function removes what the next runs do not need to wait for, for
-// example large files. The engine calls it in the background, one call after the other, and also
-// for several workers at once. The context ends when the Backend is closed; Close waits for the
-// function.
+// CleanUp sets a function that the engine calls after it has declared workers of this host lost whose processes have
+// ended. The function removes what the next runs do not need to wait for, for example large files. The engine calls the
+// function in the background, never twice at the same time; one call may serve several lost workers. The context ends
+// when the Backend is closed; Close waits for the function.
 func CleanUp(f func(context.Context)) Option { return func(s *settings) { s.engine.CleanUp = f } }
 
 // Backend is a belay.Backend whose engine runs in this process.

@@ -28,8 +28,8 @@ type restoring struct {
 // when the write-ahead log may have writes that the database file does not have.
 const generation = "-generation"
 
-// trace reports whether a file of this name may be in a data directory that has no database, so
-// that the file does not prevent a restore.
+// trace reports whether a file of this name is only a trace of earlier use: even a data directory without a database
+// may contain the file, so the file does not prevent a restore.
 func trace(name string) bool {
 	return slices.Contains([]string{
 		"belay.lock", "belay.sock", ".gitignore", database + ".migrate", database + generation, "restoring",

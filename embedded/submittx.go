@@ -21,11 +21,10 @@ import (
 // means that no submission was accepted; the transaction remains usable unless its connection is
 // lost. A submission must not have a parent, since only the run of the parent can start a child.
 //
-// Until the transaction ends, it locks its execution ids and idempotency keys, those of contents
-// included: another submission with the same id or key gets CodeUnavailable after about a second.
-// The isolation level should be READ COMMITTED, PostgreSQL's default. At a stricter level, SubmitTx
-// returns CodeUnavailable for a key under which another program has submitted since the transaction
-// began.
+// Until the transaction ends, it locks its execution ids and idempotency keys, including the keys that Belay computes
+// from contents: another submission with the same id or key gets CodeUnavailable after about a second. The isolation
+// level should be READ COMMITTED, PostgreSQL's default. At a stricter level, SubmitTx returns CodeUnavailable for a key
+// under which another program has submitted since the transaction began.
 func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Submitted, error) {
 	const op = "submit in a transaction"
 	commands := make([]machine.Command, len(s))

@@ -135,8 +135,9 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	}
 }
 
-// A submission by content in a transaction joins the execution of its content. It takes the content over
-// from a failed execution with its commit, and not if it is rolled back (G9).
+// A submission by content in a transaction joins the execution of its content. If the execution that has the content
+// failed, the commit of the transaction gives the content to the new execution; a rollback leaves it with the failed
+// execution (G9).
 func TestASubmissionByContentInATransaction(t *testing.T) {
 	url := pgtest.Shared(t).Database(t)
 	b, app := openOn(t, url), application(t, url)

@@ -125,6 +125,8 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	ask("runs", "ls")
 	ask("runs", "ls", "--worker", hostileText, "--outcome", hostileText)
 	ask("preempt", id, "--reason", hostileText)
+	ask("budget", id, "--cost", hostileText, "--reason", hostileText)
+	ask("budget", id, "--cost", "20", "--reason", hostileText)
 	ask("quarantine", hostileText, "--reason", hostileText)
 	ask("cancel", id, "--reason", hostileText)
 	ask("retry", id, "--from", hostileText)

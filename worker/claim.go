@@ -89,8 +89,8 @@ func (s *session) claims(ctx context.Context) {
 	}
 }
 
-// mayPass reports whether the same claim may succeed later although it failed with err: err is then
-// an error that the executions of the claim cannot have caused.
+// mayPass reports whether a claim that failed with err may succeed when it is repeated, because the executions that it
+// won cannot have caused err.
 func mayPass(err error) bool {
 	code := belay.CodeOf(err)
 	return code == belay.CodeUnauthorized || code == belay.CodeForbidden || retry.Transient(err)

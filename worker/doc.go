@@ -26,10 +26,10 @@
 //
 // # Claims
 //
-// Claims are numbered, and only one claim is in flight at a time. A claim whose reply was lost is
-// sent again with the same number, and the reply then has the runs that the claim won. A heartbeat
-// names the worker's runs and the newest claim whose reply the worker has received, so that the
-// store can release at once the executions whose claim's reply was lost.
+// Claims are numbered, and only one claim is in flight at a time. A claim whose reply was lost is sent again with the
+// same number, and the reply then has the runs that the claim won. A heartbeat names the worker's runs and the newest
+// claim whose reply the worker has received, so that the store can see that a reply was lost, and release at once the
+// executions that this claim won.
 //
 // # Graceful shutdown
 //

@@ -262,7 +262,7 @@ func (w *Worker) trouble() error {
 	return nil
 }
 
-// attach sets the session that trouble reports; nil while the worker has none.
+// attach sets the session whose problems the method trouble reports; nil while the worker has no session.
 func (w *Worker) attach(s *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

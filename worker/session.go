@@ -143,9 +143,9 @@ func growStack() byte {
 	return room[len(os.Args)%len(room)]
 }
 
-// settle ends the run in the store. A run that failed keeps its slot until its failure is stored:
-// otherwise the worker could claim the next call of a target before the target's circuit breaker has
-// counted this failure.
+// settle ends the run in the store. A run that failed keeps its slot until its failure is stored: otherwise the worker
+// could claim another execution that calls the same target before the target's circuit breaker has counted this
+// failure.
 func (s *session) settle(r *run.Run) {
 	if r.Failed() {
 		defer s.w.returned()

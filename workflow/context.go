@@ -55,11 +55,10 @@ func IdempotencyKey(ctx context.Context) string {
 	return key
 }
 
-// Preempted returns a channel that is closed when the run must give its execution back, because an
-// operator has paused the execution or preempted it for more urgent work, or because a circuit
-// breaker has refused a step's call of its [Target]. The next step or wait then gives the execution
-// back by itself. A long step that does not want to delay this may save a Checkpoint and return
-// ErrYield. If ctx belongs to no run, the channel is nil and is never closed.
+// Preempted returns a channel that is closed when the run must give its execution back, because an operator has paused
+// the execution or preempted it for more urgent work, or because a circuit breaker has refused a step's call of its
+// [Target]. The next step or wait then gives the execution back by itself. A long step delays this; to avoid the delay,
+// it may save a Checkpoint and return ErrYield. If ctx belongs to no run, the channel is nil and is never closed.
 func Preempted(ctx context.Context) <-chan struct{} {
 	if r := run.From(ctx); r != nil {
 		return r.Asked()

@@ -35,11 +35,10 @@ func bury(ctx context.Context, c belay.Client, dead belay.Worker) error {
 	return err
 }
 
-// burial returns the options with which an engine deals with the workers of this host that have
-// died: it kills their processes, and in the background it removes the workspaces of dead processes
-// below the data directory dir. It does not touch the workspaces of living processes. Saving and
-// removing a workspace may take minutes. A new run of the same execution waits for it
-// ([workspace.Manager.Settle]); nothing else does.
+// burial returns the options with which an engine deals with the workers of this host that have died: it kills their
+// processes, and in the background it removes the workspaces of dead processes below the data directory dir. It does
+// not touch the workspaces of living processes. Saving and removing a workspace may take minutes. Only a new run of the
+// same execution waits until that is done ([workspace.Manager.Settle]).
 func burial(dir string) []embedded.Option {
 	return []embedded.Option{embedded.Bury(bury), embedded.CleanUp(func(ctx context.Context) {
 		// If this process ends here, the next engine or worker removes the workspaces.

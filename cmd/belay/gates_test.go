@@ -18,8 +18,8 @@ func belayIn(t *testing.T, dir string, args ...string) (code int, out, errs stri
 	return code, o.String(), e.String()
 }
 
-// Rule: an operator pauses and resumes a queue, a workflow and a target, sets limits and rates, and
-// forces circuit breakers, and sees each of them, by whom it was set and why.
+// Rule: an operator pauses and resumes a queue, a workflow and a target, sets limits and rates, and forces circuit
+// breakers, and then sees each setting with the operator who made it and the reason.
 func TestAnOperatorChangesGates(t *testing.T) {
 	dir := t.TempDir() + "/data"
 	must := func(want string, args ...string) {

@@ -203,10 +203,10 @@ unless standard output is a terminal.`,
 	return a.readFlag(c)
 }
 
-// copyChunks writes a log or artifact to w. If chunks in the middle of a long log are missing,
-// because the store dropped them, copyChunks writes a line with their number. The store never drops
-// the beginning of a log. So if the first chunk has a number above zero, no chunk is missing before
-// it: an artifact has replaced an earlier artifact, whose chunks had the numbers before.
+// copyChunks writes a log or artifact to w. If chunks in the middle of a long log are missing, because the store
+// dropped them, copyChunks writes a line with their number. The store never drops the beginning of a log. So if the
+// first chunk has a number above zero, no chunk is missing before it: this artifact has replaced an earlier artifact,
+// whose chunks had the lower numbers.
 func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID, name string) error {
 	next := int64(0)
 	for found := false; ; found = true {

@@ -161,7 +161,7 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
 		a.explainCommand(), a.runsCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.forkCommand(), a.signalCommand(),
-		a.preemptCommand(), a.quarantineCommand(), a.deadCommand(), a.bulkCommand(), a.rmCommand(),
+		a.preemptCommand(), a.budgetCommand(), a.quarantineCommand(), a.deadCommand(), a.bulkCommand(), a.rmCommand(),
 		a.lockCommand(), a.gatesCommand(), a.limitsCommand(), a.ratesCommand(), a.breakersCommand(),
 		a.workersCommand(), a.workspacesCommand(), a.demoCommand(), a.serveCommand(),
 		a.workerCommand(), a.keysCommand(), a.backupCommand(), a.restoreCommand(), a.migrateCommand(),

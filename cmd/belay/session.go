@@ -50,9 +50,9 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 	return s, nil
 }
 
-// runnerOf returns the runner of the command. Unless the command must be isolated, it runs as the
-// calling user and without a sandbox: a user's own command shares the user's caches and writes
-// where a script of the user would write, which a sandbox does not allow.
+// runnerOf returns the runner of the command. Unless the command must be isolated, it runs as the calling user and
+// without a sandbox: a user's own command uses the user's caches and writes to the same places as a script of the user,
+// and a sandbox would prevent both.
 func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, error) {
 	if !isolated {
 		spaces, err := openSpaces(filepath.Join(dir, "workspaces"))
@@ -84,11 +84,8 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	switch {
 	case e.State.Terminal():
 		return s.view.summary(e)
-	case e.State == belay.Paused: // an operator paused the execution, and only belay resume continues it
-		return &belay.Error{
-			Code: belay.CodeConflict, Message: fmt.Sprintf("%s is paused; continue it with: belay resume %s", e.ID,
-				e.ID),
-		}
+	case e.State == belay.Paused: // only a person continues it
+		return &belay.Error{Code: belay.CodeConflict, Message: pausedText(e)}
 	}
 	w := worker.New(s.own, worker.Options{
 		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4,
@@ -291,3 +288,11 @@ func (s *session) interrupted(e *belay.Execution) error {
 func (s *session) close() error { return s.backend.Close() }
 
 func notify(c chan os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+
+// pausedText says how a paused execution continues.
+func pausedText(e *belay.Execution) string {
+	if e.Reason != nil && e.Reason.Code == "budget" {
+		return fmt.Sprintf("%s is paused: %s; see: belay explain %s", e.ID, e.Reason.Text, e.ID)
+	}
+	return fmt.Sprintf("%s is paused; continue it with: belay resume %s", e.ID, e.ID)
+}

@@ -25,6 +25,7 @@ type submitFlags struct {
 	priority, attempts              int
 	labels, workerLabels            []string
 	timeout                         time.Duration
+	budget                          costFlag
 	external, wait                  bool
 	job                             runFlags
 	own                             ownGates
@@ -79,6 +80,9 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 			"now like 15m")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0,
 		"the time limit of the execution, counted from the start of its first run; 0 means no limit")
+	c.Flags().Var(&f.budget, "budget",
+		"the budget, as a number of `tokens` such as 12.5: when the cost of the execution and its descendants reaches "+
+			"it, they are paused until belay budget raises it")
 	c.Flags().IntVar(&f.attempts, "attempts", 0,
 		"the number of failed attempts after which the execution fails; 0 means 3")
 	c.Flags().StringVar(&f.onLost, "on-lost", "",
@@ -127,6 +131,7 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	if f.external && f.onLost == "" {
 		s.Policy.OnLost = belay.Fail
 	}
+	s.Budget = f.budget.budget
 	var err error
 	if s.Labels, err = pairs("label", f.labels); err != nil {
 		return s, err

@@ -151,7 +151,7 @@ type lines struct {
 	most int
 	each func(line []byte, whole bool)
 	rest []byte
-	long bool // rest belongs to a line of which a piece was already passed on
+	long bool // each already got a piece of the line to which rest belongs
 }
 
 func (l *lines) write(p []byte) {

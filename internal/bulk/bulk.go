@@ -181,9 +181,9 @@ func Start(ctx context.Context, to Starter, b belay.Bulk) (belay.BulkReply, erro
 	return reply, err
 }
 
-// submission returns the submission of a bulk's execution. Its policy leaves nothing to the defaults
-// of the engine that could end the bulk early. It leaves no dead letter, so that no bulk finds another
-// one.
+// submission returns the submission of a bulk's execution. Its policy sets every field for which the engine could have
+// a default that ends the bulk early. A bulk that fails leaves no dead letter, because another bulk could select that
+// dead letter.
 func submission(b belay.Bulk) (belay.Submission, error) {
 	s := belay.Submission{
 		Workflow: belay.BulkWorkflow, Queue: belay.BulkWorkflow,

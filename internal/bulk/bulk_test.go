@@ -12,7 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/bulk"
 )
 
-// A bulk that selects everything without saying so, or that contradicts itself, is refused.
+// Check refuses a bulk that selects everything without the field All, and a bulk with a field that is invalid or
+// contradicts another field.
 func TestCheckRefuses(t *testing.T) {
 	half, much := 0.5, 1.5
 	none := math.NaN()
@@ -78,7 +79,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// endless is a list that has always more.
+// endless is a Source whose lists never end: every page has a next page.
 type endless struct{ pages, size int }
 
 func (s *endless) DeadLetters(_ context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error) {

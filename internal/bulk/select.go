@@ -23,9 +23,9 @@ const (
 	brief = 500
 )
 
-// Page reads the part of the selection after a cursor; an empty cursor means the beginning. Zero
-// before means that the time of the selection has no bound. The part may be empty although next is
-// not: then the caller goes on with next.
+// Page reads the part of the selection after a cursor; an empty cursor means the beginning. If before is not zero, Page
+// selects only what is older than before. If items is empty and next is not, the caller must call Page again with next
+// as the cursor.
 func Page(ctx context.Context, from Source, b *belay.Bulk, before time.Time, cursor string,
 	limit int) (items []belay.BulkItem, next string, err error) {
 	if Letters(b.Action) {

@@ -50,7 +50,7 @@ type Defaults struct {
 	OnNoWorker                                              string // wait or fail
 }
 
-// Policy returns the defaults that differ from those of Belay.
+// Policy returns the configured defaults that differ from Belay's own defaults.
 func (d Defaults) Policy() belay.Policy {
 	p := belay.Policy{StartTimeout: belay.Duration(d.StartTimeout)}
 	if d.MaxAttempts != belay.DefaultMaxAttempts {

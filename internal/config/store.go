@@ -25,8 +25,8 @@ func (k store) show() string { return Shown(*k.to) }
 func (store) word() string   { return "store" }
 func (store) tags() []string { return []string{"!!str"} }
 
-// isDatabase reports whether a URL is that of a PostgreSQL database. Errors in the rest of the URL
-// are found when the database is opened.
+// isDatabase reports whether a URL names a PostgreSQL database. Errors in the rest of the URL are found when the
+// database is opened.
 func isDatabase(s string) bool {
 	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
 }

@@ -40,9 +40,9 @@ const (
 
 // Options are the options of a demo.
 type Options struct {
-	// Out receives the story of the demo (a line for each event), or if JSON is set, only the
-	// judgement. Terminal writes to the same place as Out, but without escaping control characters,
-	// so that the demo can use colours.
+	// Out receives the story of the demo (a line for each event), or if JSON is set, only the result of the demo as
+	// JSON. Terminal writes to the same place as Out, but without escaping control characters, so that the demo can use
+	// colours.
 	Out, Terminal io.Writer
 	JSON          bool
 	// Data is the data directory, which the demo keeps; empty for a temporary directory.

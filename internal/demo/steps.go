@@ -15,7 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 )
 
-// victim is the step in the middle of which the worker is killed.
+// victim is the step during which the demo kills the worker.
 const victim = "review"
 
 // Environment variables that the demo sets for its workers, which pass them on to the steps.

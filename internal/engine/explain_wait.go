@@ -54,8 +54,15 @@ func (x *explainer) resting(e *machine.Execution) {
 	x.claimable(e)
 }
 
-// pausedByPerson explains an execution that an operator has paused.
+// pausedByPerson explains an execution that an operator has paused, or a spent budget.
 func (x *explainer) pausedByPerson(e *machine.Execution) {
+	if !e.SpentBy.IsZero() {
+		x.out.Summary = "It is paused because its budget is spent: " + x.view.Reason.Text + "."
+		x.since(e)
+		x.fact("`belay budget %s --cost TOKENS` raises the budget; then this execution continues", e.SpentBy)
+		x.fact("`belay cancel %s` ends it", e.ID)
+		return
+	}
 	x.out.Summary = fmt.Sprintf("It is paused; before that it was %s.", e.PausedFrom)
 	x.deed("pause", "paused")
 	x.fact("it stays paused until a person resumes it: `belay resume %s`", e.ID)

@@ -194,6 +194,9 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	for _, id := range due.Children {
 		out = append(out, &machine.CancelChild{Execution: id})
 	}
+	for _, id := range due.Unspent {
+		out = append(out, &machine.Unspend{Execution: id})
+	}
 	for i := range due.Parted {
 		out = append(out, &due.Parted[i])
 	}
@@ -314,7 +317,12 @@ func (s *sweeper) observe(b *batch) {
 	}
 	for _, e := range c.Executions {
 		at(e.CheckAt)
-		if e.Parting() != 0 {
+		if e.Parting() != 0 || e.Budget != 0 && e.State.Terminal() {
+			at(now)
+		}
+	}
+	for _, d := range c.Deeds {
+		if d.Kind == string(belay.ActionBudget) { // descendants may have to be resumed
 			at(now)
 		}
 	}

@@ -33,6 +33,9 @@ func (a *api) actions() {
 		{belay.ActionFork, "Begin a new execution from a step of this one",
 			"The new execution begins with the results of this one: all of them, or with at those before the named " +
 				"step. It has no signals. The header Location is its path."},
+		{belay.ActionBudget, "Give an execution another budget",
+			"If the cost is below the new budget, the execution and its descendants that were paused because the " +
+				"budget was spent continue. 409: the execution has ended, or is a child (its root has the budget)."},
 		{belay.ActionQuarantine, "Give an execution up",
 			"It fails at once, with an open dead letter of the reason manual. The owner's next write is refused."},
 		{belay.ActionPreempt, "Ask the owner to yield", "The owner gives the execution back at the next safe point."},
@@ -81,7 +84,7 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
 		Op:    wire.OpOf(in.Key),
 		Grace: grace, Input: body.Input, From: body.From, At: body.At, UpTo: body.UpTo, Fork: body.Fork,
-		InputPatch: body.InputPatch, Generation: body.Generation,
+		InputPatch: body.InputPatch, Generation: body.Generation, Budget: body.Budget,
 	}
 	if action == belay.ActionRetry && len(body.Input)+len(body.InputPatch) > 0 {
 		c.Action = belay.ActionRequeue

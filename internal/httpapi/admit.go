@@ -21,10 +21,10 @@ type admitting struct {
 	by map[string]Admission
 }
 
-// Admitting returns a Backend that judges submissions, and actions that make an execution run again, by
-// the Admission of their workflow. It refuses submissions of belay.BulkWorkflow, and it refuses to let
-// callers without a socket own such executions: the state of a bulk names the executions on which a
-// server acts next, so its owner could make the server act on any execution.
+// Admitting returns a Backend that judges submissions, and actions that make an execution run again, by the Admission
+// of their workflow. It refuses submissions of belay.BulkWorkflow, and no caller may own an execution of this workflow,
+// except a worker that connects over the unix socket of the data directory: the state of a bulk names the executions on
+// which a server acts next, so its owner could make the server act on any execution.
 func Admitting(b belay.Backend, by map[string]Admission) belay.Backend { return &admitting{b, by} }
 
 // admit judges a submission. If the Admission refuses the submission because the queue is full, but
@@ -140,7 +140,8 @@ func (a *admitting) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.S
 	return a.Backend.OpenWorker(ctx, s)
 }
 
-// Lock gives a bulk that was locked back at once. It does not reopen a bulk.
+// Lock refuses the execution of a bulk: if the Backend has locked such an execution, Lock releases it at once and
+// returns an error. It does not reopen a bulk either.
 func (a *admitting) Lock(ctx context.Context, r belay.LockRequest) (belay.Lock, error) {
 	if r.Reopen {
 		if x, err := a.Execution(ctx, r.Execution); err == nil && x.Workflow == belay.BulkWorkflow {

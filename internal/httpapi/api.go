@@ -127,7 +127,7 @@ func (a *api) count(rep *reply, r *http.Request, began time.Time) {
 	}
 }
 
-// preflight answers a request by which a browser asks which requests a page of a listed origin may
+// preflight answers a CORS preflight, the request by which a browser asks which requests a page of a listed origin may
 // send.
 func (a *api) preflight(w http.ResponseWriter, r *http.Request) {
 	var in admitted

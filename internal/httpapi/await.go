@@ -110,8 +110,7 @@ func (a *api) awaitMany(ctx context.Context, in *struct{ Body wire.Await }) (*st
 	}}, nil
 }
 
-// awaited is an execution that has ended, or the error because of which the API cannot wait for the
-// execution.
+// awaited is an execution that has ended, or the error that says why the API cannot wait for the execution.
 type awaited struct {
 	id  belay.ExecutionID
 	x   *belay.Execution // if nil, the API reads the execution when it writes the event

@@ -20,9 +20,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// BenchmarkCommitBesideWatchers measures how long an owner waits for a commit on SQLite, without
-// watchers of its execution and with a thousand, a tenth of whom read slowly. The rounds of the two
-// cases alternate. The p99 with watchers should be at most 1.2 times the p99 without watchers.
+// BenchmarkCommitBesideWatchers measures how long an owner waits for a commit on SQLite in two cases: no client watches
+// the execution, or a thousand clients watch it and a tenth of them read slowly. The rounds of the two cases alternate.
+// The p99 with watchers should be at most 1.2 times the p99 without watchers.
 func BenchmarkCommitBesideWatchers(b *testing.B) {
 	const (
 		watchers = 1000

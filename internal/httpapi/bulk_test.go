@@ -52,8 +52,8 @@ func TestABulkNeedsTheScopeOfItsActions(t *testing.T) {
 	s.withKey("both", belay.ScopeOperate, belay.ScopeRead).want(http.StatusOK, &reply, http.MethodPost, "/v1/bulk", dry)
 }
 
-// A bulk request that is repeated with the same key finds the first bulk, and another one with this key
-// is refused.
+// A repeated bulk request with the same idempotency key finds the first bulk. A different bulk request with this key is
+// refused.
 func TestABulkIsStartedOnce(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const body = `{"action": "cancel", "filter": {"workflow": "w"}}`

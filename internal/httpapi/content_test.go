@@ -9,8 +9,9 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// A submission with the idempotency content is answered with the execution of its content, alone and in
-// a batch. It has no key besides, in the body or in the header, and no submission has a key of this form.
+// A submission with the idempotency content is answered with the execution of its content, alone and in a batch. Such a
+// submission may not have an idempotency key too, neither in the body nor in the header. No submission may have a key
+// in the form that Belay uses for contents.
 func TestSubmissionsByContent(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	submit := func(status int, input, more string) (x belay.Execution) {

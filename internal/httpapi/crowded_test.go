@@ -38,8 +38,8 @@ func TestABatchOfSubmissionsIsRefusedByItsHead(t *testing.T) {
 	s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch", submits)
 }
 
-// A batch whose header says that it only submits roots, and that has another operation, is refused
-// whole. Otherwise a server under load would refuse a checkpoint as if it were new work.
+// If the header of a batch says that all its operations submit roots, and one operation does something else, the server
+// refuses the whole batch. Otherwise a server under load would refuse a checkpoint as if it were new work.
 func TestABatchHoldsOnlyWhatItSays(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	id := path.Base(s.submit(`{"workflow": "w"}`))

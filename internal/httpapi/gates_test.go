@@ -43,7 +43,7 @@ func TestGatesHaveAnyName(t *testing.T) {
 	}
 }
 
-// The actor of a change is the name of the key, whatever the request says.
+// The actor of a change is the name of the request's API key, whatever actor the body names.
 func TestChangesOfGatesHaveTheKeysActor(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	ann := s.withKey("ann", belay.ScopeOperate, belay.ScopeRead)

@@ -89,6 +89,7 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/dead-letters/{id}/fix":      {belay.ScopeOperate},
 	"POST /v1/dead-letters/{id}/note":     {belay.ScopeOperate},
 	"POST /v1/bulk":                       {belay.ScopeOperate},
+	"POST /v1/executions/{id}/budget":     {belay.ScopeOperate},
 	"POST /v1/executions/{id}/quarantine": {belay.ScopeOperate},
 	"GET /v1/circuit-breakers":            {belay.ScopeRead},
 	"GET /v1/circuit-breakers/{target}":   {belay.ScopeRead},

@@ -152,6 +152,7 @@ func (w *walker) worker() {
 	w.step(412, "POST", run+"/heartbeat", "", "Lease-Id", lease[1], "Lease-Token", "99")
 	w.step(200, "POST", run+"/checkpoint", `{"key": "one", "data": {"n": 1}, "cost_tokens": 0.0003}`, lease...)
 	w.step(200, "POST", path+"/preempt", `{"reason": "now"}`)
+	w.step(200, "POST", path+"/budget", `{"budget": {"cost": 20.5}, "reason": "worth it"}`)
 	w.step(202, "POST", path+"/signal", `{"name": "go"}`)
 	batch := fmt.Sprintf(`{"ops": [{"submit": {"workflow": "other"}}, {"signal": {"execution": %q, "name": "x"}},
 		{"save": {"lease": {"execution": %q, "token": %s, "lease_id": %q}, "kind": "step", "key": "two", "data": 2}},

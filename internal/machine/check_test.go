@@ -41,8 +41,8 @@ func (k *keeper) check() error {
 				saved++
 			}
 		}
-		if want := costOf(r); r.execution.Cost != want {
-			f.add("cost", "%s costs %s, and its rows %s", id, r.execution.Cost, want)
+		if want := k.costOf(id); r.execution.Cost != want {
+			f.add("cost", "%s costs %s, and its rows and children %s", id, r.execution.Cost, want)
 		}
 		if saved != r.execution.Checkpoints {
 			f.add("G4", "%s counts %d checkpoints and has %d", id, r.execution.Checkpoints, saved)
@@ -62,13 +62,19 @@ func (k *keeper) check() error {
 	return errors.Join(f...)
 }
 
-// costOf adds the costs of an execution's checkpoints and runs.
-func costOf(r record) (sum belay.Cost) {
+// costOf adds the costs of the checkpoints, the runs and the children of an execution.
+func (k *keeper) costOf(id belay.ExecutionID) (sum belay.Cost) {
+	r := k.records[id]
 	for _, c := range r.checkpoints {
 		sum = sum.Add(c.Cost)
 	}
 	for _, run := range r.runs {
 		sum = sum.Add(run.Cost)
+	}
+	for child, r := range k.records {
+		if r.execution != nil && r.execution.Parent == id {
+			sum = sum.Add(k.costOf(child))
+		}
 	}
 	return sum
 }
@@ -96,7 +102,9 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
 		"has a reason only while it has no owner": e.Reason == "" || !running && !terminal || terminal &&
 			e.Reason == Forgotten,
-		"is a state": e.State >= belay.Pending && e.State <= belay.Cancelled,
+		"is paused, or asked to, for a budget": e.SpentBy.IsZero() || e.State == belay.Paused || e.PauseRequested,
+		"has a budget only as a root":          e.Budget == 0 || e.Parent.IsZero(),
+		"is a state":                           e.State >= belay.Pending && e.State <= belay.Cancelled,
 	} {
 		if !ok {
 			f.add("row", "%s (%s) breaks: %s: %+v", e.ID, e.State, what, *e)
@@ -109,6 +117,13 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 		f.add("Ready", "%s (%s) is ready at %d, want %d", e.ID, e.State, e.Ready(), want)
 	}
 	checkLimbo(f, k, e)
+	if e.Budget != 0 && e.Cost >= e.Budget && !terminal && e.State != belay.Paused && !e.PauseRequested &&
+		e.CancelBy == 0 && e.State != belay.Pending { // a claim pauses a reopened execution
+		f.add("budget", "%s is %s though its cost of %s has reached its budget of %s", e.ID, e.State, e.Cost, e.Budget)
+	}
+	if e.SpentBy == e.ID && e.Cost < e.Budget {
+		f.add("budget", "%s is paused though its cost of %s is below its budget of %s", e.ID, e.Cost, e.Budget)
+	}
 }
 
 // checkLimbo checks the part of guarantee G5 that the rows show: each execution that has not ended

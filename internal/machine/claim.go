@@ -196,6 +196,7 @@ func (w *world) assign(e *Execution, x *Worker) {
 	w.assigned = append(w.assigned, e)
 	e.Reason, e.ReasonText = "", ""
 	e.CancelBy, e.PauseRequested, e.Preempting = 0, false, false
+	e.SpentBy = belay.ExecutionID{}
 	w.advance(e)
 	w.runs[belay.RunID{Execution: e.ID, Token: e.Token}] = &Run{
 		Execution: e.ID, Token: e.Token, Worker: x.ID, Attempt: e.Attempts + 1, Generation: e.Generation, New: true,

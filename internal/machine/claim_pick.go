@@ -52,9 +52,13 @@ func (c *Claim) pick(w *world, x *Worker) []Claimed {
 	return won
 }
 
-// mayPass reports whether the gates that a due execution names let it start a run. If not, the
-// execution is no longer at the head of its lane.
+// mayPass reports whether the budget of its root and the gates that a due execution names let it start a
+// run. If not, the execution is no longer at the head of its lane.
 func (w *world) mayPass(e *Execution, priority int) bool {
+	if root := w.spent(e); root != nil {
+		w.exhaust(e, root)
+		return false
+	}
 	if e.Gates == nil {
 		return true
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Act carries out an action of an operator: cancel, pause, resume, retry, requeue, fork, steal,
-// preempt, quarantine or delete.
+// preempt, quarantine, delete or give another budget.
 type Act struct{ belay.Control }
 
 // Need names the execution, the operation, and the rows that a reopening or a fork reads.
@@ -72,6 +72,8 @@ func (c *Act) apply(w *world) (Reply, error) {
 		err = c.quarantine(w, e)
 	case belay.ActionDelete:
 		err = c.delete(w, e)
+	case belay.ActionBudget:
+		err = c.setBudget(w, e)
 	default:
 		err = refuse(belay.CodeInvalid, "control", "there is no action %q", c.Action)
 	}
@@ -81,6 +83,9 @@ func (c *Act) apply(w *world) (Reply, error) {
 	seq := e.Seq
 	if c.From != "" { // a row about the discarded state may follow the row of the action
 		seq = w.out.Deeds[len(w.out.Deeds)-1].Seq
+	}
+	if c.Action == belay.ActionBudget { // a row about a pause or its end may follow
+		seq = min(seq, was.Seq+1)
 	}
 	return Reply{
 		Seq: seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor()),
@@ -94,6 +99,9 @@ func (c *Act) sum() OpSum {
 		return OpSum{}
 	}
 	s := contentOf(string(c.Action)).text(c.Reason).duration(c.Grace.D()).int(c.UpTo).bytes(c.Fork[:])
+	if c.Budget != nil {
+		s = s.text("budget").cost(c.Budget.Cost)
+	}
 	if c.From+c.At != "" {
 		s = s.text("step").text(c.From).text(c.At)
 	}
@@ -127,6 +135,12 @@ func (c *Act) check(op string) error {
 	if c.Grace < 0 || c.UpTo < 0 || c.Generation < 0 {
 		return refuse(belay.CodeInvalid, op, "the grace, up_to and the generation must not be negative")
 	}
+	if (c.Budget != nil) != (c.Action == belay.ActionBudget) {
+		return refuse(belay.CodeInvalid, op, "the action budget needs a budget, and no other action takes one")
+	}
+	if err := checkBudget(op, c.Budget); err != nil {
+		return err
+	}
 	if c.From != "" && c.Action != belay.ActionRetry {
 		return refuse(belay.CodeInvalid, op, "from is for a retry that keeps its input")
 	}
@@ -151,7 +165,7 @@ func (c *Act) record(w *world, e *Execution) {
 	w.deed(e, string(c.Action), c.Actor, c.why(), c.Op, c.sum())
 }
 
-// why is the reason that the history records, with the step that the action names.
+// why is the reason that the history records, with the step or the budget that the action names.
 func (c *Act) why() string {
 	step := strings.TrimPrefix(c.step(), " ")
 	if step == "" || c.Reason == "" {
@@ -160,13 +174,16 @@ func (c *Act) why() string {
 	return step + ": " + c.Reason
 }
 
-// step says which step a retry or a fork names, after a space; it is empty if the action names none.
+// step says which step a retry or a fork names, or the new budget, after a space; it is empty if the action
+// names none.
 func (c *Act) step() string {
 	switch {
 	case c.From != "":
 		return fmt.Sprintf(" from %q on", c.From)
 	case c.At != "":
 		return fmt.Sprintf(" before %q", c.At)
+	case c.Budget != nil:
+		return " to " + c.Budget.Cost.String()
 	}
 	return ""
 }
@@ -200,7 +217,11 @@ func (c *Act) cancel(w *world, e *Execution) error {
 
 func (c *Act) pause(w *world, e *Execution) error {
 	switch {
-	case e.State == belay.Paused || e.PauseRequested:
+	case (e.State == belay.Paused || e.PauseRequested) && e.SpentBy.IsZero():
+		return nil
+	case e.State == belay.Paused || e.PauseRequested: // a raise of the budget does not end the operator's pause
+		c.record(w, e)
+		e.SpentBy = belay.ExecutionID{}
 		return nil
 	case e.State.Terminal():
 		return w.illegal("pause", e, "it has ended already")
@@ -222,6 +243,12 @@ func (c *Act) pause(w *world, e *Execution) error {
 }
 
 func (c *Act) resume(w *world, e *Execution) error {
+	if e.State == belay.Paused || e.PauseRequested {
+		if err := w.refuseSpent("resume", e); err != nil {
+			return err
+		}
+		e.SpentBy = belay.ExecutionID{}
+	}
 	switch {
 	case e.PauseRequested:
 		c.record(w, e)

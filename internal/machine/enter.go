@@ -202,6 +202,9 @@ func (w *world) unpark(e *Execution) {
 // mayEnter checks the gates of an execution that is to be given to a chosen owner. If a gate is
 // shut, mayEnter refuses, and RetryAfter of the error says when the gate may open.
 func (w *world) mayEnter(op string, e *Execution) error {
+	if err := w.refuseSpent(op, e); err != nil {
+		return err
+	}
 	w.looked = w.looked[:0]
 	defer w.forgetTerms(nil)
 	closed := func(g *gate, why string, until Time) error {

@@ -49,7 +49,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		ID: c.Fork, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, Lane: e.Lane.Shared(), Policy: e.Policy,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: w.Now, DueAt: w.Now, New: true,
 		Reason: "reopened", ReasonText: "forked from " + e.ID.String() + c.step(), External: e.External,
-		Gates: e.Gates,
+		Gates: e.Gates, Budget: e.Budget,
 	}
 	spec := *s
 	spec.Execution, spec.Generation, spec.Key = f.ID, 1, ""

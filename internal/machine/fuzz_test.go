@@ -38,7 +38,7 @@ func FuzzHistories(f *testing.F) {
 // rules: each of requiredEvents occurred at least three times.
 func TestRandomHistories(t *testing.T) {
 	seen := make(map[string]int)
-	for seed := range uint64(120) {
+	for seed := range uint64(200) {
 		p, err := play(newKeeper(), randomBytes(1000+seed, 2500))
 		if err != nil {
 			t.Fatalf("seed %d: %v", 1000+seed, err)

@@ -117,6 +117,8 @@ func (c *Lock) lockable(w *world, op string, e *Execution) error {
 		return w.refuseOwned(op, e)
 	case e.State.Terminal() && !c.Reopen:
 		return refuse(belay.CodeConflict, op, "it has ended: %s; %s", e.State, reopenText(e))
+	case e.State.Terminal() && e.overBudget():
+		return w.illegal(op, e, spentText(e)+" after a retry")
 	case e.State.Terminal():
 		return nil
 	case e.State == belay.Paused:

@@ -189,6 +189,29 @@ var mutants = []mutant{
 		whole, _ := is.Cost.Tokens()
 		is.Cost = belay.CostOf(whole)
 	})},
+	{name: "a parent is not charged for its child", promise: "cost",
+		write: eachChanged(func(is, was *Execution) {
+			if is.Seq == was.Seq {
+				is.Cost = was.Cost
+			}
+		})},
+	{name: "a child that spends the budget does not pause its root", promise: "budget",
+		write: eachChanged(func(is, was *Execution) {
+			if is.SpentBy == is.ID && was.State != belay.Running {
+				is.State, is.PausedFrom, is.SpentBy = was.State, 0, belay.ExecutionID{}
+			}
+		})},
+	{name: "a raise does not resume the child", promise: "G5", write: eachChanged(func(is, was *Execution) {
+		if was.State == belay.Paused && !was.Parent.IsZero() && was.SpentBy != was.ID && !was.SpentBy.IsZero() &&
+			!is.State.Terminal() {
+			is.State, is.PausedFrom, is.SpentBy = was.State, was.PausedFrom, was.SpentBy
+		}
+	})},
+	{name: "a raise does not resume the root", promise: "budget", write: eachChanged(func(is, was *Execution) {
+		if was.SpentBy == was.ID && was.State == belay.Paused && !is.State.Terminal() {
+			is.State, is.PausedFrom, is.SpentBy = was.State, was.PausedFrom, was.SpentBy
+		}
+	})},
 	{name: "a cost is added twice", promise: "cost", write: eachChanged(func(is, was *Execution) {
 		is.Cost += is.Cost - was.Cost
 	})},

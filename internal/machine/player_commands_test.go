@@ -54,6 +54,9 @@ func (p *player) submit() {
 	case 5:
 		s.Idempotency, s.Policy = belay.IdempotencyByContent, belay.Policy{}
 	}
+	if p.n(4) == 0 {
+		s.Budget = &belay.Budget{Cost: belay.Cost(1+p.n(4)) * 5000}
+	}
 	s.Gates = p.gates()
 	if len(p.executions) < maxExecutions {
 		joined := p.n(8) == 0
@@ -252,6 +255,8 @@ func (p *player) act() {
 		if p.n(3) > 0 {
 			p.discard(&c)
 		}
+	case belay.ActionBudget:
+		c.Budget = &belay.Budget{Cost: belay.Cost(p.n(9)) * 5000}
 	case belay.ActionCancel:
 		c.Grace = within(time.Duration(p.n(3)) * time.Second)
 	}
@@ -399,6 +404,10 @@ func (p *player) sweep() {
 			!(e.Policy != nil && e.Policy.Abandon) &&
 			(parent.State.Terminal() || parent.CancelBy != 0 || e.ParentGen != parent.Generation) {
 			p.send(&CancelChild{e.ID})
+		}
+		if r := p.row(e.SpentBy); !e.SpentBy.IsZero() && !e.Parent.IsZero() &&
+			(r == nil || r.State.Terminal() || r.Cost < r.Budget) {
+			p.send(&Unspend{e.ID})
 		}
 	}
 	needing := func(e *Execution) bool { return e.NeedsWorker() && e.Ready() <= p.now && e.ID[15]%4 == 0 }

@@ -272,6 +272,11 @@ func (p *player) heal() error {
 			switch {
 			case e.External && round > 3:
 				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionCancel, Op: p.op()}})
+			case e.overBudget():
+				p.send(&Act{belay.Control{
+					Execution: e.ID, Action: belay.ActionBudget, Budget: &belay.Budget{Cost: belay.MaxCost}, Op: p.op(),
+				}})
+			case !e.SpentBy.IsZero(): // the raise resumes it, not an operator
 			case e.State == belay.Paused:
 				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})
 			case e.State == belay.Waiting:

@@ -56,13 +56,17 @@ type Execution struct {
 	// Repeated is the token of the newest run whose repeated request saved a checkpoint: the run
 	// got no answer to its first request, which may still arrive later.
 	Repeated    belay.Token
-	SignalSeq   int64 // newest signal delivered
-	SignalSeen  int64 // newest signal that the last suspended run had seen
-	Signals     int   // number of signals that no checkpoint has consumed, without the ends of children
-	SignalBytes int64 // total payload bytes of Signals
-	Open        int   // children that have not ended
-	Parted      int64 // the newest Parting for which no child is left to cancel
-	Cost        belay.Cost
+	SignalSeq   int64      // newest signal delivered
+	SignalSeen  int64      // newest signal that the last suspended run had seen
+	Signals     int        // number of signals that no checkpoint has consumed, without the ends of children
+	SignalBytes int64      // total payload bytes of Signals
+	Open        int        // children that have not ended
+	Parted      int64      // the newest Parting for which no child is left to cancel
+	Cost        belay.Cost // of its checkpoints and runs, and of its children
+	Budget      belay.Cost // of the whole tree; 0 for none, and for a child
+	// SpentBy is the root whose spent budget is the reason why the execution is paused or shall be;
+	// zero if an operator has paused it.
+	SpentBy belay.ExecutionID
 
 	CreatedAt   Time
 	ScheduledAt Time

@@ -83,12 +83,13 @@ func (c *Save) apply(w *world) (Reply, error) {
 	e.Checkpoints++
 	e.setLosses(0)
 	e.ProgressAt = w.Now
-	e.Cost = e.Cost.Add(c.CostTokens)
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
 		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, OpSum: c.judged.sum, At: w.Now,
 		Data: c.Data, Cost: c.CostTokens,
 	})
-	return Reply{Seq: e.Seq}, nil
+	seq := e.Seq // a pause because the budget is spent may follow
+	w.charge(e, c.CostTokens)
+	return Reply{Seq: seq}, nil
 }
 
 // overtaken reports whether a repetition has written a checkpoint of the present run. Then a write

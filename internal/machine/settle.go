@@ -75,7 +75,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	if err := c.check(op, e); err != nil {
 		return Reply{}, err
 	}
-	e.Cost = e.Cost.Add(c.CostTokens)
+	w.charge(e, c.CostTokens)
 	r := w.run(e)
 	r.Op, r.OpSum, r.Output, r.Cost = c.Op, c.judged.sum, c.Output, c.CostTokens
 	f := c.failure()
@@ -244,6 +244,7 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 	w.end(e, how)
 	e.State, e.FinishedAt = state, w.Now
 	e.DueAt, e.CancelBy, e.PauseRequested, e.PausedFrom = 0, 0, false, 0
+	e.SpentBy = belay.ExecutionID{}
 	w.leaveAll(e)
 	e.Reason, e.ReasonText, e.Class, e.Message, e.FailedBy = "", "", 0, "", 0
 	if how.deed != "" {

@@ -193,6 +193,36 @@ func TestCostAddsUp(t *testing.T) {
 	}
 }
 
+// A cost is charged to the execution that reports it and to all its ancestors at once, whether they
+// run, wait or have ended; a repetition is charged to none of them again.
+func TestCostsAreChargedToAncestors(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	root := s.run(w)
+	child := s.run(w, s.childOf(root, "c"), policy(belay.Policy{Abandon: true}))
+	grandchild := s.run(w, s.childOf(child, "g"), policy(belay.Policy{Abandon: true}))
+	costs := func(want ...belay.Cost) {
+		t.Helper()
+		for i, l := range []belay.Lease{root, child, grandchild} {
+			if got := s.row(l.Execution).Cost; got != want[i] {
+				t.Errorf("execution %d costs %s, want %s", i, got, want[i])
+			}
+		}
+	}
+	save := s.save(grandchild, belay.KindStep, "a")
+	save.CostTokens = 5
+	s.do(save)
+	again := *save
+	again.Repeat = true
+	s.do(&again)
+	costs(5, 5, 5)
+	s.do(s.settle(child, belay.OutcomeSuspended, func(x *belay.Settlement) { x.CostTokens = 20 }))
+	costs(25, 25, 5)
+	s.do(s.settle(root, belay.OutcomeSucceeded, func(x *belay.Settlement) { x.CostTokens = 300 }))
+	s.do(s.settle(grandchild, belay.OutcomeSucceeded, func(x *belay.Settlement) { x.CostTokens = 4000 }))
+	costs(4325, 4025, 4005)
+}
+
 // The sum of an operation with a cost of whole tokens is the sum that servers without fractions
 // compute, because a repetition may reach either. Different costs have different sums.
 func TestSumsOfCosts(t *testing.T) {

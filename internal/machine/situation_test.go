@@ -188,6 +188,13 @@ var situations = []situation{
 		x.lost()
 	}},
 
+	{"running/spent", "its budget is spent, so it was asked to pause", func(x *subject) {
+		x.spending()
+		save := x.save(x.lease, belay.KindStep, "key")
+		save.CostTokens = 5
+		x.do(save)
+	}},
+
 	{"running", "a live worker owns it", func(x *subject) { x.running(belay.Policy{}) }},
 	{"running/child", "and its parent waits for it", func(x *subject) {
 		p := x.runningChild(belay.Policy{})
@@ -342,6 +349,24 @@ var situations = []situation{
 		x.submitted(belay.Policy{})
 		x.do(x.act(x.id, belay.ActionPause))
 	}},
+	{"paused/spent", "its budget is spent", func(x *subject) {
+		x.spending()
+		x.do(x.settle(x.lease, belay.OutcomeReleased, func(s *belay.Settlement) { s.CostTokens = 5 }))
+	}},
+	{"paused/spent-twice", "the same, and an operator paused it too", func(x *subject) {
+		x.spending()
+		x.do(x.settle(x.lease, belay.OutcomeReleased, func(s *belay.Settlement) { s.CostTokens = 5 }))
+		x.do(x.act(x.id, belay.ActionPause))
+	}},
+	{"paused/spent-child", "it has spent the budget of its root", func(x *subject) {
+		x.spendingChild()
+		x.do(x.settle(x.lease, belay.OutcomeReleased, func(s *belay.Settlement) { s.CostTokens = 5 }))
+	}},
+	{"paused/unspent-child", "the same, and the budget was raised", func(x *subject) {
+		root := x.spendingChild()
+		x.do(x.settle(x.lease, belay.OutcomeReleased, func(s *belay.Settlement) { s.CostTokens = 5 }))
+		x.do(x.act(root.Execution, belay.ActionBudget))
+	}},
 	{"paused/waiting", "while waiting for a signal", func(x *subject) {
 		x.waiting(belay.Policy{}, 0)
 		x.do(x.act(x.id, belay.ActionPause))
@@ -407,4 +432,16 @@ var situations = []situation{
 		x.do(x.act(x.id, belay.ActionCancel))
 		x.do(x.settle(x.lease, belay.OutcomeCancelled))
 	}},
+}
+
+// spending makes the subject a running execution with a budget.
+func (x *subject) spending() { x.running(belay.Policy{}, budget(5)) }
+
+// spendingChild makes the subject the running child of a waiting root with a budget.
+func (x *subject) spendingChild() belay.Lease {
+	root := x.run(x.worker("root's"), budget(5))
+	x.submitted(belay.Policy{}, x.childOf(root, "c"))
+	x.lease = x.win(x.owner)
+	x.do(x.settle(root, belay.OutcomeSuspended))
+	return root
 }

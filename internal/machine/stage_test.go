@@ -228,6 +228,9 @@ func (s *stage) act(id belay.ExecutionID, a belay.Action, with ...func(*belay.Co
 	if a == belay.ActionFork {
 		c.Fork = belay.ExecutionID(s.id())
 	}
+	if a == belay.ActionBudget {
+		c.Budget = &belay.Budget{Cost: belay.CostOf(1)}
+	}
 	for _, w := range with {
 		w(&c)
 	}

@@ -169,6 +169,9 @@ func (c *Submit) execution(lane LaneID, now Time) *Execution {
 		g := c.Gates
 		e.Gates = &g
 	}
+	if c.Budget != nil {
+		e.Budget = c.Budget.Cost
+	}
 	if p := c.policy(); p != (belay.Policy{}) {
 		e.Policy = &p
 	}
@@ -235,6 +238,12 @@ func (c *Submit) check() error {
 			"on_no_worker fail is for executions that workers run; an external execution waits for its owner")
 	}
 	if err := c.checkGates(op); err != nil {
+		return err
+	}
+	if c.Budget != nil && c.Parent != nil {
+		return refuse(belay.CodeInvalid, op, "a child has no budget of its own: its costs count for its root")
+	}
+	if err := checkBudget(op, c.Budget); err != nil {
 		return err
 	}
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
@@ -318,6 +327,9 @@ func (c *Submit) hash(version byte) [32]byte {
 	}
 	if !c.Gates.IsZero() {
 		b = appendString(b, string(GatesText(&c.Gates)))
+	}
+	if c.Budget != nil {
+		b = appendInt(appendString(b, "budget"), int64(c.Budget.Cost))
 	}
 	if version == plainInput {
 		return sha256.Sum256(appendJSON(b, c.Input))

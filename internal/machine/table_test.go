@@ -77,6 +77,16 @@ func tableCommands() []tableCommand {
 		{"no worker, seen before its last change", func(x *subject) Command { return &NoWorker{x.id, 0} }},
 		{"forget", func(x *subject) Command { return x.forget() }},
 		{"part", func(x *subject) Command { return &Part{x.id, 5} }},
+		{"unspend", func(x *subject) Command { return &Unspend{x.id} }},
+		{"budget without a budget", func(x *subject) Command {
+			return x.act(x.id, belay.ActionBudget, func(c *belay.Control) { c.Budget = nil })
+		}},
+		{"budget of 0", func(x *subject) Command {
+			return x.act(x.id, belay.ActionBudget, func(c *belay.Control) { c.Budget = &belay.Budget{} })
+		}},
+		{"budget below the cost", func(x *subject) Command {
+			return x.act(x.id, belay.ActionBudget, func(c *belay.Control) { c.Budget = &belay.Budget{Cost: 1} })
+		}},
 		{"cancel child", func(x *subject) Command { return &CancelChild{x.id} }},
 		{"settle as failed for good", func(x *subject) Command {
 			return x.settle(x.lease, belay.OutcomeFailed, func(s *belay.Settlement) {
@@ -117,7 +127,8 @@ func tableCommands() []tableCommand {
 
 var actions = []belay.Action{
 	belay.ActionCancel, belay.ActionPause, belay.ActionResume, belay.ActionRetry, belay.ActionRequeue, belay.ActionFork,
-	belay.ActionSteal, belay.ActionPreempt, belay.ActionQuarantine, belay.ActionDelete,
+	belay.ActionSteal, belay.ActionPreempt, belay.ActionQuarantine,
+	belay.ActionBudget, belay.ActionDelete,
 }
 
 // edit is an action on the newest dead letter of the subject.
@@ -140,6 +151,9 @@ func (x *subject) resubmit(input string) Command {
 	}
 	if e.Gates != nil {
 		s.Gates = *e.Gates
+	}
+	if e.Budget != 0 {
+		s.Budget = &belay.Budget{Cost: e.Budget}
 	}
 	if e.Reason == "delayed" {
 		s.DueAt = e.DueAt.Time()

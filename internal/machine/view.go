@@ -33,6 +33,9 @@ func View(r *Record) belay.Execution {
 		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
 		PauseRequested: e.PauseRequested,
 	}
+	if e.Budget != 0 {
+		v.Budget = &belay.Budget{Cost: e.Budget}
+	}
 	if e.State.Terminal() {
 		v.Attempt = max(1, e.Attempts)
 		if e.State == belay.Succeeded {
@@ -74,6 +77,10 @@ func reason(e *Execution) *belay.Reason {
 	}
 	r := &belay.Reason{Code: e.Reason, Text: e.ReasonText, Until: first(e.Ready(), e.CheckAt).Time()}
 	switch {
+	case e.State == belay.Paused && e.SpentBy == e.ID:
+		r.Code, r.Text = "budget", "its cost of "+e.Cost.String()+" tokens has reached its budget of "+e.Budget.String()
+	case e.State == belay.Paused && !e.SpentBy.IsZero():
+		r.Code, r.Text = "budget", "the budget of its root "+e.SpentBy.String()+" is spent"
 	case e.State == belay.Paused:
 		r.Code, r.Text = "paused", "paused by an operator while "+e.PausedFrom.String()
 	case e.Gate != "":

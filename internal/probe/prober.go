@@ -52,7 +52,7 @@ type Prober struct {
 	heard map[belay.WorkerID]*session
 }
 
-// session is a session of which the server has received a request.
+// session is the session of a worker that has sent a request to this server.
 type session struct {
 	id    belay.WorkerID
 	from  netip.Addr // the address from which the worker connects; zero if unknown
@@ -125,7 +125,7 @@ func (p *Prober) Run(ctx context.Context, of Sessions) {
 	}
 }
 
-// learn reads from the store the sessions of which the Prober knows only the id.
+// learn reads sessions from the store if the Prober knows only their ids.
 func (p *Prober) learn(ctx context.Context, of Sessions) {
 	ids := p.unknown()
 	if len(ids) == 0 {

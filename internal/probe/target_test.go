@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Rule: a worker cannot aim the probes of a server at another machine, at services of a machine, or
-// at addresses that are not those of one machine, unless the configuration allows it.
+// Rule: a worker cannot aim the probes of a server at another machine, at services of a machine, or at an address that
+// does not belong to one machine alone (such as a multicast address), unless the configuration allows it.
 func TestAWorkerCannotAimProbesElsewhere(t *testing.T) {
 	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	some := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}

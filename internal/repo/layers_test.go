@@ -14,8 +14,8 @@ type layer struct {
 	modules []string
 }
 
-// layers is the architecture of the module. The packages of lower layers come first in this table:
-// a package may import the packages that its row lists, all of which are above it in the table.
+// layers is the architecture of the module. The table begins with the lowest layer. A package may import only the
+// packages that its row lists, and the rows of these packages stand earlier in the table.
 //
 // Guarantees depend on this order. Tests can cover the rules in internal/machine exhaustively,
 // because these rules and the packages that they import cannot reach a clock or a disk. A store

@@ -26,13 +26,12 @@
 //
 // # Waiting
 //
-// A branch waits only while it is blocked in a sleep, or while it waits for a signal, for a child
-// or for another branch. The run suspends when every branch waits and no step is executing. If a
-// wait may end soon, the run first lingers, which means that it keeps its slot in the worker: until
-// the next timeout if this timeout is less than Session.Linger away, or for Session.Linger if a
-// signal can end a wait and the worker has free slots. A branch does not count as waiting from the
-// moment at which it is woken, so that the run never decides to suspend from an outdated state. A
-// signal that arrives between the decision and the settlement is newer than the settlement's
+// A branch waits only while it is blocked in a sleep, or while it waits for a signal, for a child or for another
+// branch. The run suspends when every branch waits and no step is executing. If a wait may end soon, the run first
+// lingers, which means that it keeps its slot in the worker: until the next timeout if this timeout is less than
+// Session.Linger away, or for Session.Linger if a signal can end a wait and the worker has free slots. A branch stops
+// counting as waiting at the moment at which it is woken, so that the run never decides to suspend because of an
+// outdated state. A signal that arrives between the decision and the settlement is newer than the settlement's
 // SignalSeen, and the store makes the execution ready to run at once.
 //
 // # Time

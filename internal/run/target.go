@@ -64,9 +64,9 @@ func (r *Run) askTarget(c belay.TargetCall) (belay.TargetAnswer, error) {
 	}
 }
 
-// reportTarget reports the end of a call. The report of a probe is repeated until the Backend
-// answers. Another report is sent once, because a repetition may count twice. A lost report does not
-// change the result of the step.
+// reportTarget reports the end of a call. The report of a probe is repeated until the Backend answers. Any other report
+// is sent only once, because the engine may count a repeated report as a second failure. A lost report does not change
+// the result of the step.
 func (r *Run) reportTarget(c belay.TargetCall, repeat bool) {
 	ctx, t := r.calls(r.life)
 	for r.enter() == nil {

@@ -135,8 +135,8 @@ func (r *Run) suspendAt(now, next time.Time) time.Time {
 	return s.idleSince.Add(linger)
 }
 
-// laterThan returns next, or a time just after now if next has passed. If the timeout of a wait has
-// already passed, the run must not suspend: its timer fires at once and wakes the wait.
+// laterThan returns next, or a time just after now if next has passed. If the timeout of a wait has already passed, the
+// run must not suspend: the timer of the run fires at once and wakes the wait.
 func laterThan(now, next time.Time) time.Time {
 	if next.After(now) {
 		return next

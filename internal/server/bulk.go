@@ -46,7 +46,7 @@ func (s *Server) observe(o *engine.Observation) {
 	}
 }
 
-// runBulks returns the service of bulks. Its actions pass the same checks as those of users.
+// runBulks returns the service of bulks. The actions of bulks pass the same checks as actions of users.
 func (s *Server) runBulks(b Engine, admit map[string]httpapi.Admission) func(context.Context) error {
 	k := &bulks{s: s, b: b, acts: httpapi.Admitting(b, admit)}
 	return k.run
@@ -80,8 +80,8 @@ func (k *bulks) wait(ctx context.Context) bool {
 	return false
 }
 
-// work runs bulks until there are none, or until ctx ends. When ctx ends, the bulks stop at once: another
-// server, or the next one, continues them.
+// work runs bulks until there are none, or until ctx ends. When ctx ends, the bulks stop at once; another server, or
+// this server after a restart, continues them.
 func (k *bulks) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -229,6 +229,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("no worker %x", c.Execution)
 	case *machine.CancelChild:
 		return fmt.Sprintf("cancel child %x", c.Execution)
+	case *machine.Unspend:
+		return fmt.Sprintf("unspend %x", c.Execution)
 	case *machine.CancelReplaced:
 		return fmt.Sprintf("cancel replaced %s %x", c.Gate, c.Execution)
 	case *machine.SetGate:

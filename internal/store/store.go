@@ -206,6 +206,10 @@ type Due struct {
 	// command has recorded this yet. Parents are examined in the order of their ids, up to the
 	// limit.
 	Parted []machine.Part
+	// Unspent are descendants that were paused because the budget of their root was spent
+	// (machine.Execution.SpentBy), and whose root has ended or does not exist, or has a budget that is
+	// not spent any more.
+	Unspent []belay.ExecutionID
 	// Objects are the objects whose NextAt has come.
 	Objects []machine.ObjectRef
 	// NextWorker, NextCheck and NextObject are the times at which the next session, execution and

@@ -24,6 +24,7 @@ type Submit struct {
 	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
 	Concurrency    *belay.Concurrency `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
 	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
+	Budget         *belay.Budget      `json:"budget,omitempty" doc:"The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child."`
 	Target         string             `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
 	Parent         *Lease             `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
 	ParentKey      string             `json:"parent_key,omitempty" maxLength:"200"`
@@ -39,6 +40,7 @@ func SubmitOf(s belay.Submission) Submit {
 		Idempotency: string(s.Idempotency),
 		Trigger:     s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
 		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target,
+		Budget: s.Budget,
 	}
 	if s.External {
 		w.Dispatch = "external"
@@ -63,7 +65,7 @@ func (w *Submit) Submission() (belay.Submission, error) {
 		Labels: w.Labels, WorkerLabels: w.WorkerLabels, DueAt: w.DueAt, IdempotencyKey: w.IdempotencyKey,
 		Idempotency: belay.Idempotency(w.Idempotency),
 		Trigger:     w.Trigger, ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
-		Gates: gates,
+		Gates: gates, Budget: w.Budget,
 	}
 	if w.Parent != nil {
 		l := w.Parent.Lease()
@@ -87,6 +89,8 @@ type Act struct {
 	// InputPatch and Generation are for a retry and a requeue.
 	InputPatch json.RawMessage `json:"input_patch,omitempty" doc:"retry, requeue: a JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again."`
 	Generation int             `json:"generation,omitempty" minimum:"0" doc:"retry, requeue: the generation whose failure the caller has seen; if it was reopened or resolved since, the action is refused."`
+	// Budget is for the action budget.
+	Budget *belay.Budget `json:"budget,omitempty" doc:"budget: the new budget."`
 
 	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
 }

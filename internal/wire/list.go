@@ -37,7 +37,7 @@ func TokenOf(x *belay.Execution) Token { return Token{x.Token, x.State, x.Worker
 type Health struct {
 	Status  string `json:"status" enum:"ok"`
 	Version string `json:"version,omitempty"`
-	// Notes are warnings for operators about problems in spite of which the server accepts work.
+	// Notes are warnings for operators about problems that do not prevent the server from accepting work.
 	Notes []string `json:"notes,omitempty" doc:"Warnings for operators although the server takes work, for example that its clock was set or that a new epoch began."`
 }
 

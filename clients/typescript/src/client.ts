@@ -218,6 +218,15 @@ export class Belay {
   }
 
   /**
+   * setBudget gives an execution another budget, in tokens with at most four decimals. If the cost of the execution and
+   * its descendants is below it, those that a spent budget paused continue.
+   */
+  setBudget(id: string, cost: number, why: Why = {}): Promise<Execution> {
+    const params = { path: { id }, header: once() };
+    return answer(this.api.POST("/v1/executions/{id}/budget", { params, body: { ...why, budget: { cost } } }));
+  }
+
+  /**
    * retry runs a failed or cancelled execution again; it keeps the finished steps. With from it discards the results of
    * the named step or wait and all results that were saved after it. A wait that is discarded waits for another signal.
    */

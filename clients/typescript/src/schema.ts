@@ -472,6 +472,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/executions/{id}/budget": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give an execution another budget
+         * @description If the cost is below the new budget, the execution and its descendants that were paused because the budget was spent continue. 409: the execution has ended, or is a child (its root has the budget).
+         */
+        post: operations["budget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions/{id}/cancel": {
         parameters: {
             query?: never;
@@ -1482,6 +1502,8 @@ export interface components {
             actor?: string;
             /** @description fork, without up_to: the fork keeps the results that were saved before the step or wait with this name. */
             at?: string;
+            /** @description budget: the new budget. */
+            budget?: components["schemas"]["Budget"];
             /** @description fork: the id of the new execution. */
             fork?: string;
             /** @description retry: the results of the step or wait with this name, and all results that were saved after it, are discarded; this work is done again. */
@@ -1607,6 +1629,13 @@ export interface components {
             success_count: number;
             /** Format: date-time */
             window_start?: string;
+        };
+        Budget: {
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
+            cost: number;
         };
         Bulk: {
             /** @enum {string} */
@@ -2035,6 +2064,7 @@ export interface components {
         Execution: {
             /** Format: int64 */
             attempt: number;
+            budget?: components["schemas"]["Budget"];
             /** Format: date-time */
             cancel_by?: string;
             /** Format: int64 */
@@ -2989,6 +3019,8 @@ export interface components {
              * @description backoff_cap in milliseconds.
              */
             backoff_cap_ms?: number;
+            /** @description The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child. */
+            budget?: components["schemas"]["Budget"];
             /** @example 90s */
             cancel_grace?: string;
             /**
@@ -4897,6 +4929,55 @@ export interface operations {
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
             409: components["responses"]["Conflict"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    budget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the action: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Act"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "Preference-Applied"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -56,3 +56,31 @@ test("a wait that got a wrong payload asks again after a retry, and a saved answ
   assert.equal((await belay.result(other.id)).output, "carl");
   assert.deepEqual(ran, { reserve: 3, ship: 3 });
 });
+
+test("a spent budget pauses an execution, and a higher budget lets it continue", async (t) => {
+  const { url } = await start(t);
+  const belay = new Belay({ url });
+  const worker = new Worker(belay);
+  worker.register("spend", async (_, run) => {
+    await run.step("first", () => run.addCost(0.75));
+    await run.sleep("rest", 300);
+    await run.step("second", () => run.addCost(0.75));
+    return 7;
+  });
+  const running = worker.run();
+  t.after(async () => {
+    worker.stop();
+    await running;
+  });
+  const { id } = await belay.submit("spend", { budget: { cost: 0.5 } });
+  const spent = async () => {
+    const x = await belay.get(id);
+    return x.state === "paused" && x.reason?.code === "budget";
+  };
+  while (!(await spent())) await new Promise((done) => setTimeout(done, 20));
+  await assert.rejects(belay.resume(id), refused("conflict", "budget"));
+  assert.equal((await belay.setBudget(id, 20)).budget?.cost, 20);
+  const ended = await belay.result(id);
+  assert.equal(ended.output, 7);
+  assert.equal(ended.cost_tokens, 1.5);
+});

@@ -287,8 +287,8 @@ func TestHeaderIsBounded(t *testing.T) {
 	}
 }
 
-// Rule: a tunnel stays open as long as it carries bytes in either direction. The proxy closes it
-// after it has carried no bytes for the idle time.
+// Rule: a tunnel stays open as long as it carries bytes in either direction. The proxy closes a tunnel that has carried
+// no bytes for the idle time.
 func TestATunnelInUseStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute

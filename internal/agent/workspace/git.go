@@ -136,9 +136,8 @@ func (g *git) command(ctx context.Context, c command) *exec.Cmd {
 	return cmd
 }
 
-// lineURL is the URL that git gets for a source that it reaches over a line (a socket to the
-// process that answers for the source). Descriptor 3 of git is the line; git gets no other
-// descriptor except standard input, output and error.
+// lineURL is the URL with which git fetches over a line, a socket to the process that answers for the source.
+// Descriptor 3 of git is the line; git gets no other descriptor except standard input, output and error.
 const lineURL = "fd::3"
 
 // answerFromEnvironment is a credential helper for git. It prints the user name and password that

@@ -64,9 +64,9 @@ func isStill(dir *os.File, path string) bool {
 		is.Ino == was.Ino
 }
 
-// objectCopier copies the objects of a base (a cached clone). The base belongs to the keeper (the
-// user that fetches) and is not trusted, so only regular files that the keeper owns and that have
-// the name of an object are copied.
+// objectCopier copies the objects of a base (a cached clone). The base belongs to the keeper (the user that fetches)
+// and is not trusted, so objectCopier copies a file only if it is a regular file, the keeper owns it, and its name is
+// the name of an object.
 type objectCopier struct {
 	ctx   context.Context
 	owner uint32 // the owner that the files must have

@@ -11,8 +11,9 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// act acts on the executions of the plan on which the bulk has not acted, at the rate, for a second at
-// most, and reports whether there were any.
+// act sends the action for the executions of the plan on which the bulk has not acted yet. It keeps to the rate of the
+// bulk. When a second has passed and it has acted at least once, it returns even if some executions are left. acted
+// says whether it has acted on any execution.
 func (t *turn) act(ctx context.Context) (acted bool, err error) {
 	until := time.Now().Add(saveEvery)
 	for i := 0; i < len(t.state.Plan); {
@@ -132,7 +133,7 @@ func (t *turn) observe(ctx context.Context) error {
 	return nil
 }
 
-// over counts a reopened execution that has ended, and reports whether it has.
+// over reports whether a reopened execution has ended. If it has, over counts it as succeeded, failed or a conflict.
 func (t *turn) over(p planned, x *belay.Execution, gone bool) bool {
 	switch {
 	case gone:
@@ -167,7 +168,7 @@ func (t *turn) failed(id belay.ExecutionID, why string) {
 	t.state.Failures = append(t.state.Failures, belay.BulkFailure{Execution: id, Message: why})
 }
 
-// await waits, for a moment at most, for the end of a reopened execution.
+// await waits until the first reopened execution of the plan has ended, for a second at most.
 func (t *turn) await(ctx context.Context) error {
 	if t.dirty {
 		if err := t.save(ctx); err != nil {
@@ -191,7 +192,7 @@ func (t *turn) await(ctx context.Context) error {
 	case err != nil && belay.CodeOf(err) != belay.CodeNotFound:
 		return t.unavailable(ctx, err)
 	case time.Since(began) < saveEvery/20 && len(t.state.Plan) > observed:
-		return sleep(ctx, saveEvery/20) // the execution has ended, and is not among those observed next
+		return sleep(ctx, saveEvery/20) // the execution has ended, but observe does not read it next
 	}
 	return nil
 }

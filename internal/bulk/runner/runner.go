@@ -2,19 +2,19 @@
 //
 // # No action twice
 //
-// The function saves the executions on which it acts next, its plan, before it acts on them. Each action
-// has an operation id that depends only on the bulk, the execution and its generation, so an action that
-// is repeated after a crash does nothing more. A run that takes the bulk over acts on the whole saved
-// plan again, and continues to wait for the reopened executions in the plan. The numbers in the state
-// change in the checkpoint that removes the execution from the plan, so no execution is counted twice.
-// An owner that has lost its lease cannot save another plan, and repeats at most actions of the old one.
+// The function saves the executions on which it acts next, its plan, before it acts on them. Each action has an
+// operation id that depends only on the bulk, the execution and its generation, so an action that is repeated after a
+// crash does nothing more. A run that takes the bulk over acts on the whole saved plan again, and continues to wait for
+// the reopened executions in the plan. The numbers in the state change in the checkpoint that removes the execution
+// from the plan, so no execution is counted twice. A run that has lost its lease cannot save another plan, so at worst
+// it repeats actions of the saved plan.
 //
 // # Stages
 //
-// The plan of a stage of the canary has at most as many executions as are missing in the stage, so no
-// more than these run before the bulk has judged the stage. Conflicts do not count: the bulk takes
-// other executions in their place. After the canary the bulk does not wait for an execution before it
-// acts on the next one, but at most window executions that it has reopened have not ended.
+// In a stage of the canary, the plan has at most as many executions as the stage still needs, so no further execution
+// runs before the bulk has judged the stage. Conflicts do not count: the bulk takes other executions in their place.
+// After the canary, the bulk acts on the next execution without waiting for the end of the previous one, but at most
+// window reopened executions are running or waiting at the same time.
 package runner
 
 import (
@@ -66,12 +66,13 @@ type planned struct {
 // state is the saved state of a bulk.
 type state struct {
 	belay.BulkProgress
-	// Before is the time at which the bulk was accepted. It acts on nothing newer.
+	// Before is the time at which the bulk was accepted. The bulk acts on no dead letter and no execution that is
+	// newer.
 	Before time.Time `json:"before"`
 	// Stages is the number of stages of the canary that have passed.
 	Stages int `json:"stages"`
-	// Cursor is the place in the selection up to which executions are in the plan or have left it. Over
-	// says that the selection has no more.
+	// Cursor is a place in the selection: the bulk has put all executions before this place into the plan. Over says
+	// that no execution of the selection follows.
 	Cursor string    `json:"cursor,omitempty"`
 	Over   bool      `json:"over,omitempty"`
 	Plan   []planned `json:"plan,omitempty"`
@@ -79,7 +80,7 @@ type state struct {
 
 // Runner runs bulks.
 type Runner struct {
-	// Backend carries the actions out. It applies the same checks to them as to actions of users.
+	// Backend carries the actions out. It checks the actions of a bulk in the same way as actions of users.
 	Backend Backend
 }
 
@@ -223,8 +224,8 @@ func (t *turn) due() (n int, ok bool) {
 	return n, true
 }
 
-// judge passes the stages of the canary that are over, and reports whether the bulk is over: it has
-// ended, or it stops because too many have failed.
+// judge moves on from each stage of the canary that is over. It reports whether the whole bulk is over: no work is
+// left, or the bulk stops because too many executions have failed.
 func (t *turn) judge() bool {
 	s := &t.state
 	over := s.Over && len(s.Plan) == 0
@@ -304,7 +305,8 @@ func (t *turn) plan(ctx context.Context) error {
 	return t.save(ctx)
 }
 
-// unavailable waits a moment after a call that the Backend could not answer. It returns any other error.
+// unavailable handles the error of a call: if the Backend is unavailable or busy, it waits a moment and returns nil, so
+// that the caller tries again. It returns any other error.
 func (t *turn) unavailable(ctx context.Context, err error) error {
 	if cerr := asked(ctx); cerr != nil {
 		return cerr

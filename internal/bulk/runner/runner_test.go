@@ -25,7 +25,7 @@ var long = flag.Bool("long", false, "ten times as many dead letters")
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// order is the input of the workflow "charge", which fails for good while Bad is set, if Not is not the
+// order is the input of the workflow "charge". The workflow fails without a retry if Bad is set, except if Not is the
 // number of the order.
 type order struct {
 	N   int  `json:"n"`
@@ -272,8 +272,8 @@ func TestABulkRequeuesAll(t *testing.T) {
 	})
 }
 
-// A bulk does not act on the dead letters of the executions that it has reopened, even if every one of
-// them fails again and may fail.
+// A bulk does not act on the dead letters of the executions that it has reopened, even if all of these executions fail
+// again and MaxFailures allows that.
 func TestABulkDoesNotFollowItsOwnFailures(t *testing.T) {
 	in(t, func(e *env) {
 		ids := e.broken(30)
@@ -288,7 +288,7 @@ func TestABulkDoesNotFollowItsOwnFailures(t *testing.T) {
 	})
 }
 
-// A bulk acts only on what was there when it was accepted, even if it begins later.
+// A bulk acts only on dead letters that existed when it was accepted, even if it begins to run later.
 func TestABulkActsOnNothingNewer(t *testing.T) {
 	all := 1.0
 	for _, action := range []belay.BulkAction{belay.BulkRequeue, belay.BulkRetry} {
@@ -309,7 +309,8 @@ func TestABulkActsOnNothingNewer(t *testing.T) {
 	}
 }
 
-// A reopened execution that failed and was reopened again, while the bulk did not look, has failed.
+// If an execution that the bulk has reopened fails, and another caller reopens it before the bulk reads it again, the
+// bulk counts it as failed.
 func TestABulkCountsAFailureThatWasReopenedSince(t *testing.T) {
 	in(t, func(e *env) {
 		out, err := e.Submit(e.Context(), belay.Submission{Workflow: "charge", Queue: "without a worker"})
@@ -382,8 +383,8 @@ func (m *meeting) Control(ctx context.Context, c belay.Control) (belay.Execution
 	return m.Backend.Control(ctx, c)
 }
 
-// If the server of a bulk crashes at any of its actions, another server continues the bulk: each
-// execution is reopened once and counted once, and the canary has its size.
+// If the server of a bulk crashes at any of its actions, another server continues the bulk: each execution is reopened
+// once and counted once, and the canary does not become larger.
 func TestACrashActsOnNothingTwice(t *testing.T) {
 	for k := 1; k <= 16; k++ {
 		for _, before := range []bool{true, false} {
@@ -494,7 +495,7 @@ func (c *crashing) CloseWorker(ctx context.Context, id belay.WorkerID) error {
 	return err
 }
 
-// An operator stops a bulk with a cancel, and holds it with a pause.
+// An operator can pause and resume a bulk, and stop it with a cancel. A cancelled bulk continues after a retry.
 func TestAnOperatorStopsABulk(t *testing.T) {
 	in(t, func(e *env) {
 		e.broken(100)
@@ -540,7 +541,7 @@ func TestABulkNeverActsOnBulks(t *testing.T) {
 		waiting := fix(`{}`)
 		waiting.Filter.Workflow = "other"
 		other := e.begin(waiting)
-		time.Sleep(time.Millisecond) // a bulk acts only on what is older
+		time.Sleep(time.Millisecond) // so that the executions above are older than the next bulk
 		everything := belay.Bulk{Action: belay.BulkCancel, All: true}
 		reply, err := e.Bulk(e.Context(), belay.Bulk{Action: belay.BulkCancel, All: true, DryRun: true})
 		e.must(err)
@@ -557,7 +558,7 @@ func TestABulkNeverActsOnBulks(t *testing.T) {
 	})
 }
 
-// The other actions act on what they select, and a dry run changes nothing.
+// A discard and a retry act on the executions that they select, and a dry run changes nothing.
 func TestEachBulkAction(t *testing.T) {
 	in(t, func(e *env) {
 		ids := e.broken(25)
@@ -578,7 +579,8 @@ func TestEachBulkAction(t *testing.T) {
 		if _, p := e.progress(e.begin(discard), belay.Succeeded); p.Succeeded != 1 || e.letters("discarded") != 1 {
 			e.Errorf("%+v", p)
 		}
-		// A retry of executions resolves open dead letters, and leaves the execution of the discarded one alone.
+		// A retry in bulk reopens the executions with an open dead letter. The execution whose dead letter was
+		// discarded counts as a conflict.
 		retry, all := charges(belay.BulkRetry), 1.0
 		retry.MaxFailures = &all
 		if _, p := e.progress(e.begin(retry), belay.Succeeded); p.Failed != 24 || p.Conflicts != 1 ||

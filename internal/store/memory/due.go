@@ -32,7 +32,20 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	}
 
 	s.dueChildren(&due, limit)
+	for _, e := range bounded(s.where(s.unspent), limit) {
+		due.Unspent = append(due.Unspent, e.ID)
+	}
 	return due, nil
+}
+
+// unspent reports whether a descendant is paused because of a budget that is not spent any more.
+func (s *Store) unspent(e *machine.Execution) bool {
+	if e.SpentBy.IsZero() || e.Parent.IsZero() {
+		return false
+	}
+	r := s.records[e.SpentBy]
+	return r == nil || r.execution == nil || r.execution.State.Terminal() || r.execution.Budget == 0 ||
+		r.execution.Cost < r.execution.Budget
 }
 
 func (s *Store) dueChildren(due *store.Due, limit int) {

@@ -69,6 +69,23 @@ LEFT JOIN LATERAL (
 ) c ON true
 ORDER BY p.id, c.id
 LIMIT $1::bigint`
+
+	// The query skips through the index from one root to the next, so that it does not read the
+	// descendants of roots whose budget is still spent.
+	selectUnspent = `
+WITH RECURSIVE roots (id) AS (
+    (SELECT spent_by FROM executions WHERE spent_by IS NOT NULL AND parent IS NOT NULL ORDER BY spent_by LIMIT 1)
+    UNION ALL
+    SELECT (SELECT spent_by FROM executions WHERE spent_by > roots.id AND parent IS NOT NULL ORDER BY spent_by LIMIT 1)
+    FROM roots WHERE roots.id IS NOT NULL
+)
+SELECT e.id
+FROM roots
+LEFT JOIN executions r ON r.id = roots.id
+CROSS JOIN LATERAL (SELECT id FROM executions WHERE spent_by = roots.id AND parent IS NOT NULL ORDER BY id LIMIT $1::bigint) e
+WHERE r.id IS NULL OR r.state >= 6 OR r.budget IS NULL
+   OR coalesce(r.cost, 0) * 10000 + coalesce(r.cost_rest, 0) < r.budget
+LIMIT $1::bigint`
 )
 
 // Due implements store.Store.
@@ -122,8 +139,8 @@ func (k *dueLook) checked(p *pipe, due *store.Due, most int64) {
 	}).int(now).int(from)
 }
 
-// owned finds executions that ended sessions have left, and children of parents that have ended or
-// were cancelled.
+// owned finds executions that ended sessions have left, descendants of roots whose budget is not spent any
+// more, and children of parents that have ended or were cancelled.
 func (k *dueLook) owned(p *pipe, due *store.Due, most int64) {
 	lost := func(r columns) error {
 		due.Lost = append(due.Lost, store.Lost{
@@ -138,6 +155,10 @@ func (k *dueLook) owned(p *pipe, due *store.Due, most int64) {
 	} else {
 		p.add(selectLeft, lost).int(most).int(int64(k.ended))
 	}
+	p.add(selectUnspent, func(r columns) error {
+		due.Unspent = append(due.Unspent, r.id(0))
+		return nil
+	}).int(most)
 	if !k.children {
 		return
 	}

@@ -87,6 +87,7 @@ func faults(plan []string, text string) (bad []string) {
 			bounded := i+1 < len(plan) && strings.Contains(plan[i+1], "Index Cond")
 			// These indexes contain little more than the result.
 			small := strings.Contains(line, "executions_parting") || strings.Contains(text, "WITH RECURSIVE owners") ||
+				strings.Contains(line, "executions_spent") ||
 				tallied(line, text) || strings.Contains(line, "executions_worker") && strings.Contains(text, "run_seq")
 			if !bounded && !small {
 				bad = append(bad, line)

@@ -54,6 +54,22 @@ LEFT JOIN executions c ON c.parent = p.id
     AND (c.policy IS NULL OR c.policy ->> '$.abandon' IS NOT 1)
 ORDER BY p.id, c.id
 LIMIT ?`
+
+	// The query skips through the index from one root to the next, so that it does not read the
+	// descendants of roots whose budget is still spent.
+	selectUnspent = `
+WITH RECURSIVE roots (id) AS (
+    SELECT min(spent_by) FROM executions WHERE spent_by IS NOT NULL AND parent IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(spent_by) FROM executions WHERE spent_by > roots.id AND parent IS NOT NULL)
+    FROM roots WHERE roots.id IS NOT NULL
+)
+SELECT e.id
+FROM roots
+LEFT JOIN executions r ON r.id = roots.id
+CROSS JOIN executions e ON e.spent_by = roots.id AND e.parent IS NOT NULL
+WHERE r.id IS NULL OR r.state >= 6 OR r.budget = 0 OR r.cost * 10000 + r.cost_rest < r.budget
+LIMIT ?`
 )
 
 // Due implements store.Store.
@@ -102,8 +118,8 @@ func (d *dueQuery) checks(due *store.Due) error {
 	})
 }
 
-// owned finds executions that ended sessions have left, and children of parents that have ended or
-// were cancelled.
+// owned finds executions that ended sessions have left, descendants of roots whose budget is not spent any
+// more, and children of parents that have ended or were cancelled.
 func (d *dueQuery) owned(due *store.Due) error {
 	d.args.int(d.limit)
 	err := d.query(d.ctx, selectLost, func(r columns) error {
@@ -114,6 +130,10 @@ func (d *dueQuery) owned(due *store.Due) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	d.args.int(d.limit)
+	if err := d.query(d.ctx, selectUnspent, idsInto(&due.Unspent)); err != nil {
 		return err
 	}
 	d.args.int(d.limit).int(d.limit)

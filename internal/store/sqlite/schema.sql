@@ -81,7 +81,7 @@ CREATE TABLE executions (
     preempting      INTEGER NOT NULL DEFAULT 0,
     class           INTEGER NOT NULL DEFAULT 0,
     message         TEXT,
-    parted INTEGER NOT NULL DEFAULT 0, signals INTEGER NOT NULL DEFAULT 0, signal_bytes INTEGER NOT NULL DEFAULT 0, gate TEXT, gates TEXT, gate_rank INTEGER NOT NULL DEFAULT 0, places INTEGER NOT NULL DEFAULT 0, admit_by INTEGER, repeated INTEGER NOT NULL DEFAULT 0, failed_by INTEGER NOT NULL DEFAULT 0, cost_rest INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+    parted INTEGER NOT NULL DEFAULT 0, signals INTEGER NOT NULL DEFAULT 0, signal_bytes INTEGER NOT NULL DEFAULT 0, gate TEXT, gates TEXT, gate_rank INTEGER NOT NULL DEFAULT 0, places INTEGER NOT NULL DEFAULT 0, admit_by INTEGER, repeated INTEGER NOT NULL DEFAULT 0, failed_by INTEGER NOT NULL DEFAULT 0, cost_rest INTEGER NOT NULL DEFAULT 0, budget INTEGER NOT NULL DEFAULT 0, spent_by BLOB) STRICT, WITHOUT ROWID;
 
 CREATE INDEX executions_ready ON executions (lane, ready_at) WHERE ready_at IS NOT NULL;
 
@@ -279,3 +279,5 @@ CREATE INDEX dead_letters_at ON dead_letters (at, execution, generation);
 CREATE INDEX dead_letters_open_at ON dead_letters (at, execution, generation) WHERE resolution IS NULL;
 
 CREATE INDEX runs_started ON runs (started_at, execution, token);
+
+CREATE INDEX executions_spent ON executions (spent_by, id) WHERE spent_by IS NOT NULL AND parent IS NOT NULL;

@@ -184,6 +184,39 @@ var dueCases = []testCase{
 			e.Errorf("after the end of another: %+v", d)
 		}
 	}},
+	{"descendants that a spent budget paused are due when the budget is raised or the root has ended", func(e *env) {
+		worker := e.open()
+		var roots, children []belay.ExecutionID
+		for i := range 3 {
+			root := e.run(worker, int64(2*i+1), func(s *belay.Submission) { s.Budget = &belay.Budget{Cost: 20_001} })
+			child := e.child(root, "c", policy(belay.Policy{Abandon: true}))
+			l := e.claim(worker, int64(2*i+2), 1)[0]
+			e.ok(&machine.Settle{Settlement: belay.Settlement{
+				Lease: l, Op: e.id(), Outcome: belay.OutcomeReleased, CostTokens: 20_001,
+			}})
+			e.settle(root, belay.OutcomeReleased)
+			roots, children = append(roots, root.Execution), append(children, child)
+			e.same("the root", belay.Paused, e.row(root.Execution).State)
+			e.same("the child's root", root.Execution, e.row(child).SpentBy)
+		}
+		e.same("while the budgets are spent", []belay.ExecutionID(nil), e.due(10).Unspent)
+		raise := func(id belay.ExecutionID, to belay.Cost) {
+			e.ok(&machine.Act{Control: belay.Control{
+				Execution: id, Action: belay.ActionBudget, Budget: &belay.Budget{Cost: to},
+			}})
+		}
+		raise(roots[0], 20_000)
+		e.same("below the cost", []belay.ExecutionID(nil), e.due(10).Unspent)
+		raise(roots[0], 20_002)
+		e.control(roots[1], belay.ActionCancel)
+		e.same("after a raise and an end", ordered(children[:2]), ordered(e.due(10).Unspent))
+		e.same("with a limit", 1, len(e.due(1).Unspent))
+		for _, id := range e.due(10).Unspent {
+			e.ok(&machine.Unspend{Execution: id})
+			e.same("resumed", belay.Pending, e.row(id).State)
+		}
+		e.same("when all are resumed", []belay.ExecutionID(nil), e.due(10).Unspent)
+	}},
 	{"sessions are listed: living before ended, newest first, with the number of their runs", func(e *env) {
 		on := func(host string) func(*belay.WorkerSpec) {
 			return func(s *belay.WorkerSpec) { s.Process.Host = host }

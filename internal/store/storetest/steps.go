@@ -55,6 +55,9 @@ func (w *walker) sweep(rt *rapid.T) {
 	for _, id := range due.Children {
 		commands = append(commands, &machine.CancelChild{Execution: id})
 	}
+	for _, id := range due.Unspent {
+		commands = append(commands, &machine.Unspend{Execution: id})
+	}
 	needing := w.needing(rt)
 	for i := range needing[:min(len(needing), 2)] {
 		commands = append(commands, &needing[i])

@@ -82,6 +82,7 @@ const (
 	AdmitBy
 	Repeated
 	FailedBy
+	Budget
 	RunSeq // only in PostgreSQL: the seq at which the present run began, if the table of runs has no row for it
 	Ints   // the number of integer columns; the columns from here on are not integers
 )
@@ -94,6 +95,7 @@ const (
 	Secret
 	Message
 	Gate
+	SpentBy
 	HotCount
 )
 
@@ -120,6 +122,7 @@ var Hot = [HotCount]Column[machine.Execution]{
 	GateRank: number("gate_rank", Int4, Lean), Places: number("places", Int2, Lean),
 	AdmitBy: number("admit_by", Int8, Null), Repeated: number("repeated", Int8, Lean),
 	FailedBy: number("failed_by", Int2, Lean),
+	Budget:   number("budget", Int8, Lean),
 	RunSeq:   number("run_seq", Int8, Null),
 
 	Reason:     text("reason", Null, func(e *machine.Execution) *string { return &e.Reason }),
@@ -128,6 +131,7 @@ var Hot = [HotCount]Column[machine.Execution]{
 	Secret:     id("secret", Null, func(e *machine.Execution) []byte { return e.Secret[:] }),
 	Message:    text("message", Null, func(e *machine.Execution) *string { return &e.Message }),
 	Gate:       text("gate", Null, func(e *machine.Execution) *belay.GateID { return &e.Gate }),
+	SpentBy:    id("spent_by", Null, func(e *machine.Execution) []byte { return e.SpentBy[:] }),
 }
 
 // number is a column whose value is in HotRow.Ints.
@@ -157,7 +161,7 @@ func (h *HotRow) Of(e *machine.Execution, runSeq int64) {
 		ProgressAt: int64(e.ProgressAt), FinishedAt: int64(e.FinishedAt), CancelBy: int64(e.CancelBy),
 		PauseRequested: Number(e.PauseRequested), Preempting: Number(e.Preempting), Class: int64(e.Class),
 		Parted: e.Parted, GateRank: int64(e.GateRank), Places: int64(e.Places), AdmitBy: int64(e.AdmitBy),
-		Repeated: int64(e.Repeated), FailedBy: int64(e.FailedBy), RunSeq: runSeq,
+		Repeated: int64(e.Repeated), FailedBy: int64(e.FailedBy), Budget: int64(e.Budget), RunSeq: runSeq,
 	}
 }
 
@@ -172,7 +176,7 @@ func (h *HotRow) Since(was *HotRow) Mask {
 	}
 	for i, differs := range [...]bool{
 		h.Reason != was.Reason, h.ReasonText != was.ReasonText, h.Worker != was.Worker, h.Secret != was.Secret,
-		h.Message != was.Message, h.Gate != was.Gate,
+		h.Message != was.Message, h.Gate != was.Gate, h.SpentBy != was.SpentBy,
 	} {
 		if differs {
 			m |= 1 << (Ints + i)
@@ -229,6 +233,8 @@ func ScanExecution[C Row](row C, policy *belay.Policy, gates *belay.Gates) (*mac
 	e.Gate = belay.GateID(row.Word(fixed + Gate))
 	e.GateRank, e.Places, e.AdmitBy = int(number(GateRank)), machine.Places(number(Places)), at(AdmitBy)
 	e.Repeated, e.FailedBy = belay.Token(number(Repeated)), belay.FailedBy(number(FailedBy))
+	e.Budget = belay.Cost(number(Budget))
+	copy(e.SpentBy[:], row.Raw(fixed+SpentBy))
 	copy(e.Worker[:], row.Raw(fixed+Worker))
 	copy(e.Secret[:], row.Raw(fixed+Secret))
 	return e, number(RunSeq)

@@ -129,6 +129,55 @@ var control = []testCase{
 		e.refused("the child of a deleted execution", err, belay.CodeNotFound, "")
 	}},
 
+	{"a budget spent in a child pauses its root, and a raise resumes both", func(e *env) {
+		e.hire(register("w", func(ctx context.Context, n int) (int, error) {
+			if n == 0 {
+				return workflow.Child[int](ctx, "child", "w", 1)
+			}
+			for i := range 2 {
+				if _, err := workflow.Step(ctx, fmt.Sprint("step ", i), func(ctx context.Context) (int, error) {
+					workflow.AddExactCost(ctx, 50_001)
+					return i, nil
+				}); err != nil {
+					return 0, err
+				}
+				if err := workflow.Sleep(ctx, fmt.Sprint("rest ", i), time.Minute); err != nil {
+					return 0, err
+				}
+			}
+			return 7, nil
+		}))
+		id := e.start(0, belay.WithBudget(50_001))
+		e.sleep(5 * time.Minute)
+		page, err := e.b.Executions(e.ctx, belay.Filter{Parent: id})
+		e.must(err)
+		child := page.Executions[0].ID
+		for _, x := range []belay.Execution{e.get(id), e.get(child)} {
+			if x.State != belay.Paused || x.Reason == nil || x.Reason.Code != "budget" || x.CostTokens != 50_001 {
+				e.Errorf("%s is %s with the reason %+v and the cost %s", x.ID, x.State, x.Reason, x.CostTokens)
+			}
+		}
+		for _, to := range []belay.ExecutionID{child, id} {
+			_, err = e.b.Control(e.ctx, belay.Control{Execution: to, Action: belay.ActionResume})
+			e.refused("resume", err, belay.CodeConflict, "")
+		}
+		_, err = e.b.Control(e.ctx, belay.Control{
+			Execution: child, Action: belay.ActionBudget, Budget: &belay.Budget{Cost: belay.MaxCost},
+		})
+		e.refused("a budget for a child", err, belay.CodeConflict, "")
+		x, err := e.b.Control(e.ctx, belay.Control{
+			Execution: id, Action: belay.ActionBudget, Budget: &belay.Budget{Cost: 200_000},
+		})
+		e.must(err)
+		if x.State == belay.Paused || x.Budget == nil || x.Budget.Cost != 200_000 {
+			e.Errorf("after the raise it is %s with the budget %v", x.State, x.Budget)
+		}
+		want(e, id, 7)
+		if c := e.get(id).CostTokens; c != 2*50_001 {
+			e.Errorf("it costs %s", c)
+		}
+	}},
+
 	{"a preempted run gives its execution back between steps and continues later", func(e *env) {
 		e.hire(register("w", threeSteps))
 		id := e.start(nil)
