@@ -92,26 +92,52 @@ func (w *Workspace) Abandon() {
 // salvageTimeout is the time limit for saving the changes in one workspace whose owner died.
 const salvageTimeout = 2 * time.Minute
 
+// keepTries is how long sweeps try again to save the changes in a dead workspace, for example while
+// the disk is full. Then the workspace is removed without its changes, so that a workspace that
+// cannot be saved does not take disk space for ever.
+const keepTries = time.Hour
+
 // keep saves the changes in a workspace whose owner died, before the caller removes the workspace.
-// It logs errors; they do not prevent the removal. keep returns false, and the caller must not
-// remove the workspace, in two cases: another process is salvaging the workspace and then removes
-// it, or ctx ends before the work is stored. In the second case the next sweep stores the work.
-func (m *Manager) keep(ctx context.Context, name string, held bool) bool {
+// It returns false if the caller must not remove the workspace, in three cases: another process is
+// saving the workspace and then removes it; ctx has ended before the work is stored; or the saving
+// fails, and has failed for less than keepTries. The last case is the only one with an error. In
+// all three, a later sweep saves the work.
+func (m *Manager) keep(ctx context.Context, name string, held bool) (bool, error) {
 	o, err := readOwner(filepath.Join(m.dir, "jobs", name))
 	if err != nil || o.Commit == "" {
-		return true // the workspace was never completed, or has no repository
+		return true, nil // the workspace was never completed, or has no repository
 	}
 	caller := ctx
 	ctx, cancel := context.WithTimeout(caller, salvageTimeout)
 	defer cancel()
 	err = m.keepAs(ctx, o, held)
-	if belay.CodeOf(err) == belay.CodeConflict {
-		return false
+	if belay.CodeOf(err) == belay.CodeConflict || err != nil && caller.Err() != nil {
+		return false, nil
+	}
+	if since := m.failing(name, err); err != nil && m.Now().Sub(since) < keepTries {
+		return false, fmt.Errorf("save the work in dead workspace %s, which stays until %s at the latest: %w", o.ID,
+			since.Add(keepTries).Format(time.RFC3339), err)
 	}
 	if err != nil {
-		slog.Warn("keep the work in a dead workspace", "workspace", o.ID, "error", err)
+		slog.Error("a dead workspace is removed without its work, which could not be saved", "workspace", o.ID,
+			"tried_for", keepTries, "error", err)
 	}
-	return err == nil || caller.Err() == nil
+	return true, nil
+}
+
+// failing records whether the changes in a dead workspace could be saved, and returns the time of
+// the first failure since this process started. If err is nil, failing forgets the failures.
+func (m *Manager) failing(name string, err error) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.failed, name)
+		return time.Time{}
+	}
+	if _, ok := m.failed[name]; !ok {
+		m.failed[name] = m.Now()
+	}
+	return m.failed[name]
 }
 
 func (m *Manager) keepAs(ctx context.Context, o owner, held bool) error {

@@ -78,6 +78,9 @@ type Manager struct {
 	times times
 	mu    sync.Mutex
 	live  map[string]*Workspace // workspaces that this Manager made and has not removed, by directory name
+	// failed has, for each dead workspace whose changes could not be saved, the time of the first
+	// failure, by directory name.
+	failed map[string]time.Time
 }
 
 // Open returns a Manager for dir, an absolute path or a path below the working directory. If dir is
@@ -95,7 +98,7 @@ func Open(dir string) (*Manager, error) {
 		Debounce: 30 * time.Second, PrepareTimeout: 10 * time.Minute, SalvageTimeout: 10 * time.Minute,
 		MaxSalvage: 64 << 20, MaxFetch: 64 << 30, Now: time.Now,
 		KeepHome: true, KeepWork: 7 * 24 * time.Hour, KeepBases: 30 * 24 * time.Hour,
-		dir: dir, live: make(map[string]*Workspace), placeTimeout: placeTimeout,
+		dir: dir, live: make(map[string]*Workspace), failed: make(map[string]time.Time), placeTimeout: placeTimeout,
 	}
 	for _, sub := range []string{"", "base", "jobs", "kept", "scratch", "nohome"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {

@@ -101,14 +101,15 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 	return all, err
 }
 
-// salvageAndRemove saves the changes in a workspace whose owner died, and removes it.
+// salvageAndRemove saves the changes in a workspace whose owner died, and removes it. If it returns
+// an error because the changes cannot be saved, the workspace is still there.
 func (m *Manager) salvageAndRemove(ctx context.Context, name string) error {
 	root := filepath.Join(m.dir, "jobs", name)
 	if !m.abandoned(root) {
 		return nil // another process has removed it
 	}
-	if !m.keep(ctx, name, false) {
-		return nil
+	if saved, err := m.keep(ctx, name, false); !saved {
+		return err
 	}
 	return m.discard(root)
 }

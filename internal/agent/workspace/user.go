@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -73,9 +74,14 @@ func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 		if o, err := readOwner(root); err != nil || o.User == nil || o.User.UID != uid || !m.abandoned(root) {
 			continue
 		}
-		if m.keep(ctx, e.Name(), true) {
+		saved, err := m.keep(ctx, e.Name(), true)
+		switch {
+		case err != nil: // the disk has space, since the new workspace was made; so later tries would fail too
+			slog.Error("a dead workspace is removed without its work, because a new run needs its user", "error", err)
 			err = m.discard(root)
-		} else {
+		case saved:
+			err = m.discard(root)
+		default:
 			err = m.awaitEnd(ctx, root) // another process salvages the workspace and then removes it
 		}
 		if err != nil {

@@ -120,6 +120,60 @@ chown -R `+fmt.Sprint(w.User.UID)+` new.txt a.txt; echo root >secret.txt`)
 	}
 }
 
+// Rule: if the work in the workspace of a dead process cannot be saved, for example on a full disk,
+// the workspace stays. Later sweeps try again for an hour; after that the workspace is removed.
+func TestWorkThatCannotBeSavedStays(t *testing.T) {
+	m, source := open(t), repo(t)
+	w := prepare(t, m, Spec{ID: "dies", Repo: source})
+	lost := prepare(t, m, Spec{ID: "lost", Repo: source})
+	for _, dead := range []*Workspace{w, lost} {
+		write(t, filepath.Join(dead.Dir, "new.txt"), "new\n")
+		die(t, dead)
+	}
+
+	other := reopen(t, m)
+	now := time.Now()
+	other.Now = func() time.Time { return now }
+	kept := filepath.Join(other.dir, "kept")
+	obstruct := func() {
+		if err := errors.Join(os.Remove(kept), os.WriteFile(kept, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	obstruct() // root may write into any directory, but nobody can make a directory below a file
+	if err := other.salvageAndRemove(t.Context(), "dies"); err == nil || !strings.Contains(err.Error(), "which stays") {
+		t.Errorf("a sweep that could not save the work: %v", err)
+	}
+	if _, err := os.Lstat(w.Dir); err != nil {
+		t.Fatalf("the workspace was removed with its work: %v", err)
+	}
+	if err := other.salvageAndRemove(t.Context(), "lost"); err == nil {
+		t.Error("a sweep that could not save the work reports no error")
+	}
+	if err := errors.Join(os.Remove(kept), os.Mkdir(kept, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(keepTries / 2)
+	if err := other.salvageAndRemove(t.Context(), "dies"); err != nil {
+		t.Fatal(err)
+	}
+	if work, err := other.Work("dies"); err != nil || work.Files != 1 {
+		t.Errorf("the work that the second try saved: %+v, %v", work, err)
+	}
+
+	if err := other.Forget("dies"); err != nil {
+		t.Fatal(err)
+	}
+	obstruct()
+	now = now.Add(keepTries / 2)
+	if err := other.salvageAndRemove(t.Context(), "lost"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(lost.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an hour after the first try the workspace is still there: %v", err)
+	}
+}
+
 // Rule: Garbage lists the workspace of a dead process. Before Sweep removes the workspace, it saves
 // the unfinished work. Work then returns that work, and Forget deletes it.
 func TestWorkOfDeadProcessIsKept(t *testing.T) {
