@@ -82,3 +82,42 @@ func TestABrokenCertificateChangesNothing(t *testing.T) {
 	writeCertificate(t, c, 3, now)
 	shows(3)
 }
+
+// Rule: a server reads renewed files again if only the mode of the key was corrected, or if the
+// files were replaced by others with the same modification time.
+func TestACertificateIsReadWithoutANewerModificationTime(t *testing.T) {
+	now := time.Now()
+	dir := t.TempDir()
+	c := &certificate{
+		cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"),
+		failed: func(error) {}, now: func() time.Time { return now },
+	}
+	shows := func(serial int64) {
+		t.Helper()
+		now = now.Add(lookEvery)
+		if got := c.current().Leaf.SerialNumber.Int64(); got != serial {
+			t.Errorf("the server shows certificate %d, want %d", got, serial)
+		}
+	}
+	written := now
+	writeCertificate(t, c, 1, written)
+	if err := c.load(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{c.cert, c.key} { // a new file gets another inode
+		if err := os.Rename(name, name+".old"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeCertificate(t, c, 2, written)
+	shows(2)
+	writeCertificate(t, c, 3, now)
+	if err := os.Chmod(c.key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	shows(2)
+	if err := os.Chmod(c.key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shows(3)
+}

@@ -36,27 +36,41 @@ type certificate struct {
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
-	stamp  [2]time.Time // modification times of the files that were read last
-	looked time.Time    // when current last checked the files
+	read   [2]os.FileInfo // the files that were read last
+	looked time.Time      // when current last checked the files
+	reason string         // the reported error of the last try to read the files; empty if they could be read
 }
 
 // lookEvery is the shortest time between two checks of the files.
 const lookEvery = time.Second
 
-// current returns the certificate. It reads the files again if they have changed.
+// current returns the certificate. It reads the files again if they have changed, or if they could
+// not be read the last time: a corrected file mode changes no modification time. A missing file is
+// no error, because a file can be missing for a moment while it is replaced.
 func (c *certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.now(); now.Sub(c.looked) >= lookEvery {
 		c.looked = now
-		if stamp, err := c.stamps(); err == nil && stamp != c.stamp {
-			if err := c.loadLocked(); err != nil {
-				c.stamp = stamp // so that the error is reported once for each change
-				c.failed(err)
-			}
+		if files, err := c.files(); err == nil && (c.reason != "" || !same(files, c.read)) {
+			c.reloadLocked()
 		}
 	}
 	return c.pair
+}
+
+// reloadLocked reads the files again. It reports an error once, until the error is another one or
+// the files have been read.
+func (c *certificate) reloadLocked() {
+	err := c.loadLocked()
+	if err == nil {
+		c.reason = ""
+		return
+	}
+	if reason := err.Error(); reason != c.reason {
+		c.reason = reason
+		c.failed(err)
+	}
 }
 
 func (c *certificate) load() error {
@@ -66,7 +80,7 @@ func (c *certificate) load() error {
 }
 
 func (c *certificate) loadLocked() error {
-	stamp, err := c.stamps()
+	files, err := c.files()
 	if err != nil {
 		return err
 	}
@@ -77,17 +91,25 @@ func (c *certificate) loadLocked() error {
 	if err != nil {
 		return err
 	}
-	c.pair, c.stamp = &pair, stamp
+	c.pair, c.read = &pair, files
 	return nil
 }
 
-func (c *certificate) stamps() (stamp [2]time.Time, err error) {
+func (c *certificate) files() (files [2]os.FileInfo, err error) {
 	for i, path := range []string{c.cert, c.key} {
-		info, err := os.Stat(path)
-		if err != nil {
-			return stamp, err
+		if files[i], err = os.Stat(path); err != nil {
+			return files, err
 		}
-		stamp[i] = info.ModTime()
 	}
-	return stamp, nil
+	return files, nil
+}
+
+// same reports whether two looks at the files found the same unchanged files.
+func same(a, b [2]os.FileInfo) bool {
+	for i := range a {
+		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
+			return false
+		}
+	}
+	return true
 }
