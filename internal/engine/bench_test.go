@@ -61,7 +61,7 @@ func benchmark(b *testing.B, workers int, o engine.Options) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "executions/s")
 }
 
-// work runs a worker with the given number of slots. It ends each run that it claims at once.
+// work runs a worker with the given number of slots. It ends each claimed run immediately.
 func work(b *testing.B, e *engine.Engine, id belay.WorkerID, slots int, ended func()) {
 	var free atomic.Int64
 	free.Store(int64(slots))

@@ -124,7 +124,8 @@ func (a *blocked) review(ctx context.Context) {
 	a.c.returnToQueue(free)
 }
 
-// needOf returns a need with all rows that the calls need, and with the given rows.
+// needOf returns the need of the calls (the rows that the store must load for them), with the given
+// rows added.
 func needOf(calls []*call, rows map[store.Row]time.Time) machine.Need {
 	var n machine.Need
 	for _, k := range calls {

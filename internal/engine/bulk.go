@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Bulk accepts a bulk, or carries out its dry run.
+// Bulk starts a bulk: one action on all executions or dead letters that match a filter. A dry run
+// changes nothing, and only reports what the bulk would select.
 func (e *Engine) Bulk(ctx context.Context, b belay.Bulk) (belay.BulkReply, error) {
 	return bulk.Start(ctx, e, b)
 }

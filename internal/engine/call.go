@@ -57,13 +57,13 @@ func (k *call) received(now time.Time) {
 	}
 }
 
-// pendingBeats counts, for each session, the signs of life that this server has received and not
-// answered yet.
+// pendingBeats counts, for each session, the heartbeats and renewals that this server has received
+// and not answered yet.
 type pendingBeats map[belay.WorkerID]*pendingBeat
 
 type pendingBeat struct {
 	n     int
-	empty chan struct{} // closed when all signs of life of the session were answered
+	empty chan struct{} // closed when all heartbeats and renewals of the session were answered
 }
 
 func (h pendingBeats) take(k *call) {

@@ -63,7 +63,8 @@ func sizeOf(c machine.Command) int {
 	return 0
 }
 
-// sessionOf returns the session that a sign of life renews, and the zero id for other commands.
+// sessionOf returns the session that a heartbeat or a renewal renews, and the zero id for other
+// commands.
 func sessionOf(c machine.Command) belay.WorkerID {
 	switch c := c.(type) {
 	case *machine.Heartbeat:

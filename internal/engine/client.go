@@ -77,7 +77,7 @@ func (e *Engine) submitted(ctx context.Context, k *call, id belay.ExecutionID, c
 func (e *Engine) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {
 	if c.Action == belay.ActionFork && c.Fork.IsZero() {
 		c.Fork = belay.ExecutionID(e.opt.IDs())
-		if !c.Op.IsZero() { // a repeated call gets the same id, and so finds the same fork
+		if !c.Op.IsZero() { // a repeated call gets the same id for the fork, and so finds the fork of the first call
 			c.Fork = belay.ChildID(c.Execution, 0, "fork "+c.Op.String())
 		}
 	}

@@ -233,7 +233,7 @@ func (c *committer) work(
 			continue
 		}
 		if over {
-			nudge(wake) // wakes the next goroutine of this kind, so that it also sees the end
+			nudge(wake) // wakes the next goroutine of this kind, so that it also ends
 			return
 		}
 		<-wake

@@ -45,9 +45,9 @@ type Options struct {
 	Random func([]byte)
 	// Jitter is a random number in [0, 1); nil means math/rand.
 	Jitter func() float64
-	// Self is this process. Dead reports whether it can prove that another process on this host has
-	// ended, and how. Without Dead no session ends before it expires. Near, if set, reports whether
-	// Dead could ever prove the end of the given process.
+	// Self is this process. Dead reports whether another process on this host has certainly ended,
+	// and returns the proof. Without Dead no session ends before it expires. Near, if set, reports
+	// whether Dead could ever prove the end of the given process.
 	Self belay.Process
 	Dead func(belay.Process) (proof string, dead bool)
 	Near func(belay.Process) bool
@@ -87,9 +87,9 @@ type Engine struct {
 	keyring     keyring
 	observers   []observer // set before any goroutine starts
 	outage      outage
-	erasing     chan belay.ExecutionID // roots of trees whose rest prune deletes
+	erasing     chan belay.ExecutionID // roots of partly deleted trees, which prune deletes completely
 
-	ctx    context.Context // ends when the engine must not wait any longer
+	ctx    context.Context // ends in the second stage of Close, when the queue is committed
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 

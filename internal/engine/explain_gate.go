@@ -51,7 +51,8 @@ func (r *Reader) readGates(ctx context.Context, x *explainer) error {
 	return nil
 }
 
-// stops reads a gate that a claim of the execution asks, and reports whether it stops the claim.
+// stops reads a gate that a claim of the execution must pass, and reports whether the gate stops
+// the claim.
 func (r *Reader) stops(ctx context.Context, e *machine.Execution, id belay.GateID,
 	now machine.Time) (g belay.GateDetail, stops bool, err error) {
 	found, err := r.store.Query(ctx, store.Query{Of: store.OneGate, Gate: id, Limit: gateNames})
@@ -228,8 +229,8 @@ func (x *explainer) doing(id belay.ExecutionID) string {
 	return ""
 }
 
-// spent says who set a rate whose tokens are taken, when the next run may start, and which command
-// changes the rate.
+// spent explains a rate that lets no further run start now: it says who set the rate, when the next
+// run may start, and which command changes the rate.
 func (x *explainer) spent(g *belay.GateDetail) {
 	if g.Until.IsZero() {
 		x.fact("the next run may start when those that were let through have started")

@@ -54,7 +54,7 @@ func (x *explainer) resting(e *machine.Execution) {
 	x.claimable(e)
 }
 
-// pausedByPerson explains an execution that an operator has paused, or a spent budget.
+// pausedByPerson explains an execution that is paused by an operator or because its budget is spent.
 func (x *explainer) pausedByPerson(e *machine.Execution) {
 	if !e.SpentBy.IsZero() {
 		x.out.Summary = "It is paused because its budget is spent: " + x.view.Reason.Text + "."

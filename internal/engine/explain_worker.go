@@ -34,9 +34,9 @@ func (x *explainer) queued(e *machine.Execution) {
 
 // claimers are the connected workers, grouped by whether and why they do not claim the execution.
 type claimers struct {
-	unfit []store.WorkerRow // it is not among the executions that they take
+	unfit []store.WorkerRow // workers that do not take executions like this one
 	free  []store.WorkerRow
-	busy  []store.WorkerRow // they have no free slot
+	busy  []store.WorkerRow // workers without a free slot
 	// barred are workers that claim nothing in their state, such as cordoned ones.
 	barred []store.WorkerRow
 }

@@ -201,7 +201,7 @@ func (e *Engine) known(ctx context.Context) (keys, error) {
 
 // CreateKey makes a key. Only the answer contains the secret of the key; the store keeps a hash.
 func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
-	var raw [2]belay.OpID // an operation id writes 16 bytes in the format of Belay's ids
+	var raw [2]belay.OpID // the method String of an OpID formats 16 bytes like Belay's ids
 	e.opt.Random(raw[0][:])
 	e.opt.Random(raw[1][:])
 	secret := keyPrefix + raw[0].String() + raw[1].String()

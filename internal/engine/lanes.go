@@ -17,7 +17,7 @@ import (
 type lane struct {
 	machine.Lane
 	hint   machine.Time
-	timer  machine.Time // when the lane's timer fires, no later than a hint in the future; 0 if none is set
+	timer  machine.Time // when the lane's timer fires, no later than a hint in the future; 0 if the lane has no timer
 	told   uint64       // number of the newest news about the lane (see dispatcher.news)
 	used   machine.Time // time of the newest report that an execution in the lane may be ready
 	shut   belay.GateID // the shut gate of the lane's queue or workflow when the lane was last read; empty for none

@@ -67,7 +67,7 @@ func (u *understaffed) look(ctx context.Context, now machine.Time) ([]machine.Co
 		u.mu.Unlock()
 		return nil, nil
 	}
-	u.at = math.MaxInt64 // so that a change during the look makes the next look happen at its time
+	u.at = math.MaxInt64 // changes during this look set the time of the next look
 	u.mu.Unlock()
 	commands, next, err := u.find(ctx, now)
 	if err != nil {

@@ -100,8 +100,8 @@ func TestAnExecutionFailsIfNoConnectedWorkerCanTakeIt(t *testing.T) {
 	})
 }
 
-// An engine that starts finds the executions that fail without a worker, also if the engine before
-// it ended before it could send the command.
+// An engine that starts also watches the executions with on_no_worker "fail" that an earlier engine
+// has accepted: it makes such an execution fail if no connected worker can take it.
 func TestAnEngineThatStartsLooksForWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(time.Now)

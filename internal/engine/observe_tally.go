@@ -44,7 +44,7 @@ func (r *Reader) overdue(ctx context.Context, t *Tally) error {
 	if err != nil {
 		return err
 	}
-	t.Overdue[belay.Running] += int64(len(due.Workers)) // sessions that no engine has judged yet
+	t.Overdue[belay.Running] += int64(len(due.Workers)) // expired sessions that no engine has ended yet
 	ids := append([]belay.ExecutionID{}, due.Checks...)
 	for i := range due.Lost {
 		ids = append(ids, due.Lost[i].Execution)

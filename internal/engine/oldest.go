@@ -13,17 +13,17 @@ import (
 // limitedLanes remembers the lanes (groups of executions that the same workers may claim) with a
 // due execution whose queue or workflow is shut or has a limit or a rate.
 //
-// In such a lane an execution may be due for long although workers take as many executions as they
-// may. The store does not record at which times a limit had room. So the wait for workers begins
-// when the engine last saw the limit full, or when another execution, which has started since, was
-// last the longest due execution of the lane.
+// In such a lane an execution may be due for long although workers take all executions that the
+// gate lets through. The store does not record at which times the gate was open. So the wait of an
+// execution for a worker begins when the engine first sees that no execution of the lane has been
+// due for longer, and it begins anew whenever the engine sees the gate shut.
 type limitedLanes struct {
 	mu    sync.Mutex
 	lanes map[machine.LaneID]limitedHead
 }
 
-// limitedHead is the longest due execution of a lane, and the time since which the engine has seen it
-// at an open gate.
+// limitedHead is the execution of a lane that has been due for longest, and the time at which its
+// wait for a worker began.
 type limitedHead struct {
 	execution belay.ExecutionID
 	since     machine.Time
@@ -54,7 +54,7 @@ func (r *Reader) oldestDue(ctx context.Context) (time.Duration, error) {
 	for _, h := range found.Heads {
 		own, there := gates[h.Lane]
 		if gates != nil && !there {
-			continue // all of its due executions have started meanwhile
+			continue // all due executions of the lane have started meanwhile
 		}
 		since, watch, shut := h.At, false, false
 		for _, g := range own {

@@ -118,7 +118,7 @@ func TestTheWaitAtAGateIsNotCounted(t *testing.T) {
 		e.oldest(0, 0)
 		e.end(run...)
 		synctest.Wait()
-		e.oldest(0, 0) // it was let through, and a worker has two seconds to claim it
+		e.oldest(0, 0) // the gate has let the execution through, and a worker has two seconds to claim it
 		e.later(time.Minute)
 		e.oldest(50*time.Second, time.Minute)
 		e.claim(1, 1)
@@ -157,7 +157,7 @@ func TestAPauseOfAQueueIsNotCounted(t *testing.T) {
 func TestALimitOfAQueueIsNotCounted(t *testing.T) {
 	measure(t, func(t *testing.T, e *waits) {
 		e.gate(belay.GateChange{Gate: "queue:default", Action: belay.GateSetLimit, Max: 2})
-		all := make([]belay.Submission, 40) // all are due at the same time
+		all := make([]belay.Submission, 40) // all of these executions are due at the same time
 		for i := range all {
 			all[i].Workflow = "w"
 		}

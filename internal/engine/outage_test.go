@@ -51,8 +51,9 @@ func TestAnOutageOfTheDatabaseCostsNoLease(t *testing.T) {
 	}
 }
 
-// The end of one server is no outage: another server, which has never seen the session, ends it
-// when its TTL is over (guarantee G6), before its own slow poll.
+// If only one of two servers ends, no session is extended: the other server ends a session that was
+// opened at the first server when the session's TTL is over (guarantee G6), and does not wait for
+// its slow poll.
 func TestAnotherServerEndsAnExpiredSession(t *testing.T) {
 	const ttl = 2 * time.Second
 	a, b := two(t)

@@ -209,7 +209,7 @@ func (d *dispatcher) sendLocked(c *claim, now machine.Time) {
 		waits := x != c && x.sent == nil && x.session.waiting == x && !x.session.attention
 		if waits && d.mayWinLocked(x, now) {
 			claims = append(claims, x)
-			x.notifyClaim() // so that it waits for its answer
+			x.notifyClaim() // wakes the claim x, so that it waits for its answer
 		}
 	}
 	d.woken = nil

@@ -68,7 +68,7 @@ func TestSubmissionsAreRationedWhileTheServerIsTheLimit(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)
 		g.wants(t, "[executions 1 workers 0 checkpoints 0 bytes 0]")
-		g.wants(t, "[executions 18 workers 0 checkpoints 0 bytes 0]") // 8 ends and 10 submissions
+		g.wants(t, "[executions 18 workers 0 checkpoints 0 bytes 0]") // 8 ends of runs and 10 submissions
 		time.Sleep(500 * time.Millisecond)
 		select {
 		case g.next <- struct{}{}:

@@ -26,7 +26,8 @@ const (
 )
 
 // prune deletes executions and other rows that are older than the retention, continuously and in
-// small parts, and what erase leaves to it. It uses at most about a fifth of the time of one writer.
+// small parts. It also completes the deletions that erase has begun. It uses at most about a fifth
+// of the time of one writer.
 func (e *Engine) prune(ctx context.Context) {
 	look := max(e.opt.Retention/pruneLook, time.Millisecond)
 	idle := min(pruneIdle, look)
@@ -56,11 +57,11 @@ func (e *Engine) prune(ctx context.Context) {
 }
 
 const (
-	// eraseParts is how many commits a call of Control makes to delete an execution; prune deletes the
-	// rest of a larger tree.
+	// eraseParts is how many commits a call of Control makes to delete an execution with its
+	// descendants (its tree); prune deletes the remaining executions of a larger tree.
 	eraseParts = 5
-	// maxErasing is the largest number of trees that wait until prune deletes their rest. The retention
-	// deletes the rest of any other tree, and so does another call of Control.
+	// maxErasing is the largest number of partly deleted trees that wait for prune. Any other partly
+	// deleted tree is deleted when its retention is over, or by another call of Control.
 	maxErasing = 1000
 )
 

@@ -456,7 +456,7 @@ func cutListeners(t testing.TB, url string) {
 	}
 }
 
-// nameOf is the database of a URL.
+// nameOf returns the name of the database in a URL.
 func nameOf(url string) string {
 	path, _, _ := strings.Cut(url, "?")
 	return path[strings.LastIndexByte(path, '/')+1:]

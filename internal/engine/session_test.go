@@ -235,7 +235,7 @@ func TestAProvenDeathEndsASessionAtOnce(t *testing.T) {
 				buried = append(buried, w.ID)
 				return nil
 			},
-			CleanUp: func(ctx context.Context) { <-ctx.Done() }, // nothing waits for it
+			CleanUp: func(ctx context.Context) { <-ctx.Done() }, // no command waits for the end of CleanUp
 		})
 		defer e.Close()
 		synctest.Wait()
