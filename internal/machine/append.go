@@ -100,7 +100,7 @@ func (c *Append) apply(w *world) (Reply, error) {
 	w.out.Chunks = append(w.out.Chunks, &Chunk{
 		ChunkRef: c.ref(), Token: e.Token, Hash: hash, Data: c.Data, At: w.Now, Size: int64(len(c.Data)),
 	})
-	if e.policy().IdleTimeout > 0 { // output is progress
+	if e.policy().IdleTimeout > 0 { // output counts as progress
 		e.ProgressAt = w.Now
 		w.changed(e)
 	}

@@ -36,8 +36,8 @@ func (w *world) spent(e *Execution) *Execution {
 	return e
 }
 
-// overBudget reports whether a root has spent its budget. A reopened execution may have: the claim of its
-// next run pauses it.
+// overBudget reports whether a root has spent its budget. This may be true of a reopened root that is not
+// paused yet; the claim of its next run pauses it.
 func (e *Execution) overBudget() bool { return e.Budget > 0 && e.Cost >= e.Budget }
 
 // exhaust pauses an execution because the budget of its root is spent. If the execution is being

@@ -21,8 +21,9 @@ func (s *stage) raise(id belay.ExecutionID, cost belay.Cost) *Act {
 	return s.act(id, belay.ActionBudget, func(c *belay.Control) { c.Budget = &belay.Budget{Cost: cost} })
 }
 
-// A budget that a child spends pauses its root, the child when its run ends, and each other descendant
-// before its next run. A raise resumes the root at once and the others with the next sweep.
+// If a report of a cost spends the budget of the root, the root is paused, and the execution that
+// reported the cost is paused when its run ends. Each other descendant is paused before its next run.
+// If the budget is raised, the root resumes at once and the others with the next sweep.
 func TestABudgetSpentInAChildPausesItsRoot(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -34,7 +35,7 @@ func TestABudgetSpentInAChildPausesItsRoot(t *testing.T) {
 	s.is(root.Execution, "waiting(signal)")
 	s.spend(other, 1)
 	s.is(root.Execution, "paused(waiting)")
-	s.is(child.Execution, "running") // it has reported nothing since
+	s.is(child.Execution, "running") // the child has reported no cost since
 	s.is(other.Execution, "running+pausing")
 	s.do(s.settle(other, belay.OutcomeReleased))
 	s.do(s.settle(child, belay.OutcomeReleased))
@@ -65,8 +66,8 @@ func TestABudgetSpentInAChildPausesItsRoot(t *testing.T) {
 	}
 }
 
-// The answer to a save that spends the budget, and to a raise, is the seq of its own row, also when it is
-// repeated; a repetition charges nothing.
+// The answer to a save that spends the budget, and to a raise of the budget, is the seq of the row that
+// it wrote. A repetition gets the same answer and charges nothing.
 func TestRepeatedReportsAndRaises(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), budget(5))
@@ -91,7 +92,8 @@ func TestRepeatedReportsAndRaises(t *testing.T) {
 	}
 }
 
-// An operator's pause, before or after the budget is spent, outlasts a raise.
+// A raise of the budget does not end a pause by an operator, whether the operator paused the
+// execution before or after the budget was spent.
 func TestARaiseDoesNotEndAnOperatorsPause(t *testing.T) {
 	for name, first := range map[string]bool{"before": true, "after": false} {
 		s := newStage(t)
@@ -113,7 +115,7 @@ func TestARaiseDoesNotEndAnOperatorsPause(t *testing.T) {
 	}
 }
 
-// A budget at or below the cost keeps the execution paused, or pauses it.
+// If an operator sets a budget that is not above the cost, the execution is paused, or stays paused.
 func TestABudgetBelowTheCost(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
@@ -128,7 +130,7 @@ func TestABudgetBelowTheCost(t *testing.T) {
 	s.is(l.Execution, "pending(released)")
 }
 
-// Sums end at MaxCost and do not overflow, so the largest budget can be spent too.
+// A sum of costs is at most MaxCost and does not overflow, so the largest budget can be spent too.
 func TestTheLargestBudget(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), budget(belay.MaxCost))
@@ -158,8 +160,8 @@ func TestRefusedBudgets(t *testing.T) {
 	s.refused(s.submission(budget(6), func(b *belay.Submission) { b.ID = l.Execution }), belay.CodeIdempotencyMismatch)
 }
 
-// A failed execution whose budget is spent can be reopened, and runs after a raise. A fork has the budget of its
-// original and costs nothing yet.
+// A failed execution whose budget is spent can be reopened, and runs after its budget is raised. A fork has the
+// budget of its original and costs nothing yet.
 func TestReopenAndForkOfASpentBudget(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), budget(5), policy(belay.Policy{MaxAttempts: 1}))

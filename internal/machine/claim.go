@@ -99,7 +99,7 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if x.State == belay.WorkerDraining {
 		return Reply{Heartbeat: belay.HeartbeatReply{Drain: true}}, nil
 	}
-	if !x.State.Claims() { // it is cordoned or unhealthy
+	if !x.State.Claims() { // the session is cordoned or unhealthy
 		return Reply{NoClaims: true}, nil
 	}
 	won := c.pick(w, x)
@@ -117,7 +117,7 @@ func (c *Claim) shut(w *world) []ShutLane {
 	for _, l := range c.Lanes {
 		if g := w.shutBy(l.Queue, l.Workflow); g != nil {
 			_, until := g.shut(w.Now)
-			if until == 0 && !g.paused(w.Now) { // a run that ends frees its place, which no time predicts
+			if until == 0 && !g.paused(w.Now) { // the end of a run opens the gate, at a time that is not known
 				until = w.Now.Add(lineLook)
 			}
 			shut = append(shut, ShutLane{l.ID, g.id, until})

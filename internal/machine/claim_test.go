@@ -228,11 +228,11 @@ func TestAClaimNumberWinsOnce(t *testing.T) {
 	s.do(s.settle(leaseOf(s.row(b)), belay.OutcomeSucceeded))
 	repeat := *second
 	repeat.Repeat = true
-	s.refused(&repeat, belay.CodeConflict) // the run that it won has ended, so the number cannot be used again
+	s.refused(&repeat, belay.CodeConflict) // the run that this claim won has ended, so its number cannot be used again
 	s.do(s.beat(w, leaseOf(s.row(a))))
 	s.refused(&repeat, belay.CodeConflict) // a number that the worker has given up
 	third := s.claims(w, 1)
-	s.do(third) // it wins nothing and may be repeated
+	s.do(third) // this claim wins nothing, so its number may be used again
 	s.submit()
 	if got := won(s.do(third)); len(got) != 1 {
 		t.Errorf("a number that had won nothing won %v", got)

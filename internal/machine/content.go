@@ -27,7 +27,7 @@ func contentKey(s *belay.Submission) string {
 		Version  string          `json:"version,omitempty"`
 	}{s.External, s.Policy.Text(), s.Version})
 	if err != nil {
-		panic(err) // the policy is JSON, and the rest can always be encoded
+		panic(err) // the policy is JSON, and the other fields can always be encoded
 	}
 	return contentPrefix + contentHash(s.Input) + ":" + contentHash(config)
 }
@@ -64,8 +64,8 @@ func (r *Record) Hashes(generation int) (inputs, config string) {
 	return inputs, config
 }
 
-// KeyHolder is the part of an execution that decides whether it answers further submissions with the
-// content of its own. The zero KeyHolder stands for an execution that was deleted.
+// KeyHolder has the fields that decide whether an execution answers further submissions with the
+// same content. The zero KeyHolder stands for an execution that was deleted.
 type KeyHolder struct {
 	State    belay.State
 	InputGen int
@@ -99,7 +99,7 @@ func (c *Submit) joins(w *world) (belay.ExecutionID, bool) {
 	if !ok {
 		return belay.ExecutionID{}, false
 	}
-	if e := w.execs[row.Execution]; e != nil { // this batch may have changed it
+	if e := w.execs[row.Execution]; e != nil { // this batch may have changed the execution
 		row.Holder = KeyHolderOf(e)
 	}
 	return row.Execution, row.Holder.answers()

@@ -105,14 +105,14 @@ func TestAContentSubmittedAgainByID(t *testing.T) {
 	other := again.Submission
 	other.Idempotency = ""
 	s.refused(&Submit{Submission: other}, belay.CodeIdempotencyMismatch)
-	s.do(s.act(first.ID, belay.ActionRetry)) // two executions of the content, by the operator's order
+	s.do(s.act(first.ID, belay.ActionRetry)) // the operator's retry leaves two executions of the content
 	if r := s.do(s.submission(byContent)); r.ID != second {
 		t.Errorf("after the retry of %s, the content leads to %+v, want %s", first.ID, r, second)
 	}
 }
 
-// A batch with several submissions of a content creates one execution; a content that is given up
-// within the batch is written once.
+// Several submissions of one content in a batch create one execution. If executions give up the
+// content within a batch, the batch still writes the key of the content only once.
 func TestOneContentInOneBatch(t *testing.T) {
 	s := newStage(t)
 	a, b := s.submission(byContent), s.submission(byContent)
@@ -253,7 +253,8 @@ func TestHashesOfAContent(t *testing.T) {
 	}
 }
 
-// The largest input has a key too.
+// The content may contain the largest allowed input. Another input of the same size is another
+// content.
 func TestTheContentOfALargeInput(t *testing.T) {
 	s := newStage(t)
 	text := strings.Repeat("x", belay.MaxPayload-2)

@@ -174,7 +174,7 @@ func TestDiscardTwice(t *testing.T) {
 	l := s.win(w)
 	s.play(w, l, "state t", "step c")
 	s.do(s.settle(l, belay.OutcomeFailed, failing))
-	s.refused(s.act(id, belay.ActionRetry, from("go")), belay.CodeInvalid) // it was not saved again
+	s.refused(s.act(id, belay.ActionRetry, from("go")), belay.CodeInvalid) // the discarded wait was not saved again
 	s.do(s.act(id, belay.ActionRetry, from("c")))
 	if got := s.left(id); got != "step a, step b, state t" {
 		t.Errorf("the next run gets %q", got)
@@ -255,7 +255,7 @@ func TestRetryFromIsRefused(t *testing.T) {
 	}
 }
 
-// Steps of an earlier input cannot be named, and are not discarded.
+// A retry cannot name a step that was saved for an earlier input, and does not discard such steps.
 func TestDiscardIgnoresAnEarlierInput(t *testing.T) {
 	s, w, id, _ := script(t, "step a", "signal go")
 	s.do(s.act(id, belay.ActionRequeue, func(c *belay.Control) { c.Input = json.RawMessage(`2`) }))
@@ -290,8 +290,8 @@ func TestForkAtAStep(t *testing.T) {
 	}
 }
 
-// The repetition of an action finds the action. The same operation with another step is another
-// action.
+// A repeated action is answered as before and discards nothing. The same operation id with another
+// step is refused.
 func TestARepeatedDiscardDiscardsNothing(t *testing.T) {
 	s, _, id, _ := script(t, "step a", "step b", "step c")
 	c := s.act(id, belay.ActionRetry, from("c"))

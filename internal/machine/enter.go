@@ -15,7 +15,7 @@ type Places uint8
 // The places that an execution may have: one for each kind of gate.
 const (
 	PlaceLimit    Places = 1 << iota // kept from the first run to the end of the execution
-	PlaceRate                        // a token is kept for the next run
+	PlaceRate                        // a token of the rate is kept for the next run
 	PlaceTarget                      // the run is a probe of its target
 	PlaceQueue                       // kept for one run
 	PlaceWorkflow                    // kept for one run
@@ -105,7 +105,7 @@ func (g *gate) setTerms(e *Execution, p Places) {
 		g.Limit, g.terms = &l, true
 	case p == PlaceRate && (g.Rate == nil || g.Rate.Named == nil):
 		r := Rate{Named: &Pace{e.Gates.Rate.Max, e.Gates.Rate.Per}}
-		if g.Rate != nil { // tokens that were taken stay taken
+		if g.Rate != nil { // the tokens that runs have taken from the rate stay taken
 			r.Set, r.SetBy, r.Full = g.Rate.Set, g.Rate.SetBy, g.Rate.Full
 		}
 		g.Rate, g.terms = &r, true
@@ -138,7 +138,7 @@ type asks uint8
 const (
 	open    asks = iota
 	parked       // the execution waits at a gate that it names
-	unknown      // the batch has not read one of its gates
+	unknown      // the batch has not read one of the execution's gates
 )
 
 // ask checks the gates that a due execution names. At the first gate that is shut, ask makes the
@@ -460,7 +460,7 @@ func (w *world) admit(e *Execution, g *gate) {
 	case belay.GateRate:
 		w.occupy(e, PlaceRate)
 	case belay.GateTarget:
-		if !e.names(g.id) { // a step of it will ask the breaker again
+		if !e.names(g.id) { // a step of the execution will ask the breaker again
 			w.markDue(e)
 			return
 		}

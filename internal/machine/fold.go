@@ -37,8 +37,9 @@ type Need struct {
 	// that are stored under a name.
 	Drops []ChunkDrop
 	Sums  []SumRef
-	// Checkpoints requests all checkpoints of an execution that is to be forked, or of which a part is
-	// to be discarded; Mailboxes requests all signals of the latter.
+	// Checkpoints requests all checkpoints of an execution that is to be forked, or some of whose
+	// checkpoints are to be discarded. Mailboxes requests all signals of an execution some of whose
+	// checkpoints are to be discarded.
 	Checkpoints []belay.ExecutionID
 	Mailboxes   []belay.ExecutionID
 	// Lines requests the first executions that wait at gates. The store leaves out executions that
@@ -115,7 +116,7 @@ type Rows struct {
 	Held        map[belay.WorkerID][]*Execution
 	Executions  []*Execution // including the executions in Ready
 	Owners      []*Worker
-	Ready       []ReadyLane // one for each query, in its order
+	Ready       []ReadyLane // one for each query, in the order of the queries
 	Keys        []KeyRow
 	Letters     []*DeadLetter
 	Specs       []*Spec // of Need.Specs and of the ready executions
@@ -127,7 +128,7 @@ type Rows struct {
 	Checkpoints []*Checkpoint
 	Objects     []*Object
 	LaneGates   []belay.GateID // the existing gates among Need.LaneGates
-	Lines       []GateLine     // one for each query, in its order
+	Lines       []GateLine     // one for each query, in the order of the queries
 	Counts      []GateCount
 	Members     []Place
 }

@@ -246,7 +246,8 @@ func (w *world) writeGates() {
 		if g.row != nil {
 			was = g.row.NextAt
 		}
-		later := was != 0 && was > w.Now && next > was // the check at was is planned already, and plans the next check
+		// the check that is planned for the time was will plan the next check
+		later := was != 0 && was > w.Now && next > was
 		if !g.dirty && (next == was || later) {
 			continue
 		}

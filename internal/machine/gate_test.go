@@ -148,7 +148,7 @@ func TestTheLineOfAGateIsInOrder(t *testing.T) {
 func TestWhenALimitIsFull(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
-	a := s.submit(limit("x", 1)) // no worker has claimed it
+	a := s.submit(limit("x", 1)) // no worker has claimed this execution
 	s.refused(s.submission(limit("x", 1), full(belay.RejectWhenFull)), belay.CodeConflict)
 	l := s.win(w)
 	s.refused(s.submission(limit("x", 1), full(belay.RejectWhenFull)), belay.CodeConflict)
@@ -424,7 +424,7 @@ func TestALimitOfAWorkflowCountsRuns(t *testing.T) {
 	if len(leases) != 2 {
 		t.Fatalf("%d runs began", len(leases))
 	}
-	s.do(s.settle(before, belay.OutcomeSucceeded)) // it began before the limit and has no place
+	s.do(s.settle(before, belay.OutcomeSucceeded)) // this run began before the limit was set, and has no place
 	if won := s.all(w); len(won) > 0 {
 		t.Fatalf("%d more began", len(won))
 	}

@@ -13,7 +13,8 @@ type SetGate struct{ belay.GateChange }
 // Need names the gate, with the counts of its places and executions.
 func (c *SetGate) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
-	n.CountMembers = max(n.CountMembers, 1) // the terms of a gate without members can be forgotten
+	// a gate without members may forget its terms, so the store counts whether there are members
+	n.CountMembers = max(n.CountMembers, 1)
 }
 
 func (c *SetGate) apply(w *world) (Reply, error) {
@@ -191,7 +192,8 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		set := Pace{c.Max, c.Per}
 		r.Set, r.SetBy = &set, c.setBy(r.SetBy, r.Set != nil && *r.Set == set, w.Now)
 		if g.Rate = &r; c.Action == belay.GateUnsetRate {
-			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now { // else its taken tokens would be there again
+			// else the rate would forget which tokens are taken
+			if r.Set, r.SetBy = nil, nil; unused && r.Full <= w.Now {
 				r.Named = nil
 			}
 		}

@@ -31,7 +31,7 @@ func (c *Probe) apply(w *world) (Reply, error) {
 		return Reply{}, refuseExternal(op, x)
 	case x.Spec.Health == "":
 		return Reply{}, refuse(belay.CodeConflict, op, "worker %s has no address for health probes", x.Spec.Name)
-	case x.State == belay.WorkerDraining: // it claims nothing more, whatever its health
+	case x.State == belay.WorkerDraining: // a draining session claims nothing more, whatever its health
 		return Reply{}, nil
 	}
 	cond := x.condition()

@@ -15,6 +15,6 @@ type judged struct {
 	// content is the idempotency key that follows from the content of a submission, if it is recognized
 	// by its content.
 	content string
-	sum     OpSum // if it has an operation id
+	sum     OpSum // checksum of the operation, if the command has an operation id
 	err     error // the rule that the payload breaks
 }

@@ -34,8 +34,9 @@ func contentOf(what string) opContent { return appendString(make([]byte, 0, 128)
 func (s opContent) text(v string) opContent { return appendString(s, v) }
 func (s opContent) int(v int64) opContent   { return appendInt(s, v) }
 
-// cost adds a cost. A cost of whole tokens gives the same sum as in older servers, which know no
-// others; any other cost is written as a negative number, so that the two do not collide.
+// cost adds a cost. A cost of whole tokens gives the same sum as in older servers, which know only
+// whole tokens. Any other cost is written as a negative number, so that it never gets the sum of a
+// cost of whole tokens.
 func (s opContent) cost(c belay.Cost) opContent {
 	if whole, rest := c.Tokens(); rest == 0 {
 		return appendInt(s, whole)

@@ -7,8 +7,8 @@ import (
 
 // MergePatch applies a JSON Merge Patch (RFC 7396) to a JSON text. Members of objects are replaced
 // or, where the patch has null, removed; a patch that is not an object replaces the whole text.
-// Numbers keep their digits. An empty text counts as null. Each text is read once, however deep its
-// objects are nested, because callers choose both.
+// Numbers keep their digits. An empty text counts as null. Callers choose both texts, so MergePatch
+// reads each text only once, however deep its objects are nested.
 func MergePatch(text, patch []byte) ([]byte, error) {
 	var target, change any
 	if err := decodeNumbers(patch, &change); err != nil {

@@ -61,7 +61,7 @@ func (p *player) submit() {
 	if len(p.executions) < maxExecutions {
 		joined := p.n(8) == 0
 		p.send(&Submit{Submission: s, Joined: joined})
-		if p.n(8) == 0 { // its client got no answer
+		if p.n(8) == 0 { // the client got no answer and submits again
 			p.send(&Submit{Submission: s, Joined: joined})
 		}
 	}

@@ -276,7 +276,7 @@ func (p *player) heal() error {
 				p.send(&Act{belay.Control{
 					Execution: e.ID, Action: belay.ActionBudget, Budget: &belay.Budget{Cost: belay.MaxCost}, Op: p.op(),
 				}})
-			case !e.SpentBy.IsZero(): // the raise resumes it, not an operator
+			case !e.SpentBy.IsZero(): // a raise of the budget resumes this execution
 			case e.State == belay.Paused:
 				p.send(&Act{belay.Control{Execution: e.ID, Action: belay.ActionResume, Op: p.op()}})
 			case e.State == belay.Waiting:

@@ -104,7 +104,7 @@ func (c *CancelReplaced) apply(w *world) (Reply, error) {
 		g.Replaced = nil
 	}
 	e := w.execs[c.Execution]
-	if e == nil || e.State.Terminal() { // it has ended since
+	if e == nil || e.State.Terminal() { // the execution has ended since
 		return Reply{}, nil
 	}
 	// A cancel with a longer reason would be refused.

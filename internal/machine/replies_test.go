@@ -48,8 +48,9 @@ func (t *replyLog) step(before, after *keeper, commands []Command, replies []Rep
 	return errors.Join(f...)
 }
 
-// content checks the answer to a submission by content. An execution that this batch did not change
-// shows whether it should have answered.
+// content checks which execution answers a submission by content. If the batch did not change the
+// execution to which the content led before, the state of this execution decides whether it had to
+// be the answer.
 func (t *replyLog) content(f *faults, before, after *keeper, c *Submit, r Reply) {
 	row, ok := before.keys[c.key()]
 	if !ok || c.Idempotency == "" {
@@ -75,7 +76,7 @@ func (t *replyLog) answer(f *faults, before, after *keeper, latest map[belay.Exe
 		if c.IdempotencyKey != "" {
 			t.keys[c.IdempotencyKey] = r.ID
 		}
-		if r.ID != c.ID || !r.Replayed { // no repetition under the same id
+		if r.ID != c.ID || !r.Replayed { // not the repetition of a submission under its own id
 			t.content(f, before, after, c, r)
 		}
 		if after.records[r.ID].execution == nil {

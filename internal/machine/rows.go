@@ -27,11 +27,11 @@ type Execution struct {
 
 	State      belay.State
 	PausedFrom belay.State  // while paused: the state to which resume returns
-	Gate       belay.GateID // the gate that keeps it from workers; empty for none
+	Gate       belay.GateID // the gate at which the execution waits; empty for none
 	GateRank   int          // the rank among the executions that wait at that gate: the lower rank goes first
 	Places     Places       // the places in gates that the execution has
 	AdmitBy    Time         // when the execution loses places that no run has used; 0 for none
-	Reason     string       // a code, for programs
+	Reason     string       // the reason for the present state: a code for programs, and a text
 	ReasonText string
 
 	DueAt   Time // when the execution may run; 0 while only a signal or the end of a child can make it due
@@ -62,8 +62,8 @@ type Execution struct {
 	SignalBytes int64      // total payload bytes of Signals
 	Open        int        // children that have not ended
 	Parted      int64      // the newest Parting for which no child is left to cancel
-	Cost        belay.Cost // of its checkpoints and runs, and of its children
-	Budget      belay.Cost // of the whole tree; 0 for none, and for a child
+	Cost        belay.Cost // the cost of its checkpoints and runs, and of its children
+	Budget      belay.Cost // of a root: the largest Cost; 0 for none, and for a child
 	// SpentBy is the root whose spent budget is the reason why the execution is paused or shall be;
 	// zero if an operator has paused it.
 	SpentBy belay.ExecutionID
@@ -301,8 +301,8 @@ type Signal struct {
 	OpSum     OpSum
 	Payload   []byte
 	At        Time
-	// ConsumedBy is the seq of the checkpoint that consumed it, or, for the end of a child, of the
-	// action that discarded it.
+	// ConsumedBy is the seq of the checkpoint that consumed the signal, or, for the end of a child,
+	// of the action that discarded it.
 	ConsumedBy int64
 }
 

@@ -87,7 +87,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, OpSum: c.judged.sum, At: w.Now,
 		Data: c.Data, Cost: c.CostTokens,
 	})
-	seq := e.Seq // a pause because the budget is spent may follow
+	seq := e.Seq // charge raises the seq again if it pauses the execution because the budget is spent
 	w.charge(e, c.CostTokens)
 	return Reply{Seq: seq}, nil
 }

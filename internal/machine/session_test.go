@@ -127,7 +127,7 @@ func TestOpeningASessionAgainFindsIt(t *testing.T) {
 	other.TTL = belay.Duration(hour)
 	s.refused(&Open{other}, belay.CodeIdempotencyMismatch)
 	again := s.workers[w].Spec
-	again.Queues, again.Heartbeat = nil, 0 // these are the defaults
+	again.Queues, again.Heartbeat = nil, 0 // stand for the defaults, which the first Open has got too
 	r := s.do(&Open{again})
 	if !r.Replayed || r.Session.TTL.D() != 9*time.Second || r.Session.Heartbeat.D() != 3*time.Second {
 		t.Errorf("answered %+v", r)

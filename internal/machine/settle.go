@@ -52,7 +52,7 @@ func (c *Settle) Need(n *Need) {
 	}
 	if f := c.Failure; f != nil && f.Target != "" {
 		n.Counts = append(n.Counts, belay.Gate(belay.GateTarget, f.Target))
-		n.Specs = append(n.Specs, c.Lease.Execution) // for its priority among those that wait for the target
+		n.Specs = append(n.Specs, c.Lease.Execution) // the spec has the execution's priority in the line of the target
 	}
 	if c.Repeat {
 		n.Runs = append(n.Runs, c.Lease.Run())
@@ -86,7 +86,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	case belay.OutcomeSucceeded:
 		w.finish(e, belay.Succeeded, ended{outcome: c.Outcome})
 	case belay.OutcomeFailed, belay.OutcomeTimedOut:
-		if f.Class == belay.ClassCircuitOpen { // the circuit breaker of its target is open, so no attempt is counted
+		if f.Class == belay.ClassCircuitOpen { // the target's circuit breaker is open, so no attempt is counted
 			w.handBack(e, ended{outcome: belay.OutcomeReleased, failure: f}, "circuit_open", clip(f.Message, 300))
 			w.awaitTarget(e, f.Target, c.RetryAfter)
 			break

@@ -186,7 +186,7 @@ func (c *Submit) policy() belay.Policy {
 	setDefault(&p.BackoffCap, d.BackoffCap)
 	setDefault(&p.ScheduledTimeout, d.ScheduledTimeout)
 	setDefault(&p.StartTimeout, d.StartTimeout)
-	if !c.External { // no worker runs it
+	if !c.External { // no worker runs an external execution
 		setDefault(&p.OnNoWorker, d.OnNoWorker)
 	}
 	return p

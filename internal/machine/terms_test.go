@@ -129,7 +129,7 @@ func TestLostCancelsOfReplacedExecutionsAreRepeated(t *testing.T) {
 		t.Fatalf("it is cancelled too early: %+v", *e)
 	}
 	s.pass(lineLook)
-	s.submit(limit("x", 2)) // does not delay the check
+	s.submit(limit("x", 2)) // this submission does not delay the check of the gate
 	s.sweepGates()
 	if e := s.row(running.Execution); e.CancelBy == 0 {
 		t.Errorf("the running execution goes on: %+v", *e)
@@ -149,7 +149,8 @@ func TestLostCancelsOfReplacedExecutionsAreRepeated(t *testing.T) {
 	}
 }
 
-// Rule: if an execution has ended before the cancel that a submission orders, the order ends too.
+// Rule: if a replaced execution ends before it is cancelled, it keeps its state, and the gate no
+// longer names it as an execution to cancel.
 func TestAReplacedExecutionMayEndFirst(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"), limit("x", 1))

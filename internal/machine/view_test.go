@@ -123,7 +123,7 @@ func TestEachRestingExecutionHasAReason(t *testing.T) {
 		if c.until == 0 {
 			want = 0
 		} else if c.until < 0 {
-			want = x.now // it is due already
+			want = x.now // the execution is due already
 		}
 		if At(r.Until) != want {
 			t.Errorf("%s is looked at again at %s, want %s", c.situation, r.Until, want.Time())

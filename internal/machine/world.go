@@ -27,7 +27,7 @@ type world struct {
 	dirtyRuns    map[*Run]bool
 	dirtyWorkers []*Worker
 	gates        map[belay.GateID]*gate
-	looked       []gateTerms // see forgetTerms
+	looked       []gateTerms // the terms that own has replaced; see forgetTerms
 	gateOrder    []*gate     // in the order of their first use
 	lines        map[belay.GateID][]*Execution
 	unasked      map[*Execution]bool // due executions with a gate that the batch has not read
