@@ -130,7 +130,7 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 	return x, err
 }
 
-// OpenWorker refuses a worker that would run bulks.
+// OpenWorker refuses a worker that would claim executions of belay.BulkWorkflow.
 func (a *admitting) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	for _, r := range s.Workflows {
 		if r.Workflow == belay.BulkWorkflow && !socketed(ctx) {

@@ -30,7 +30,7 @@ const (
 type budget struct {
 	mu    sync.Mutex
 	free  int64
-	ahead int64 // how many more bytes bodies that get memory before others may take
+	ahead int64 // how many more bytes the bodies that get memory before others may take
 	// before lists the waiting bodies that get memory before others, queue the other waiting bodies;
 	// the elements of both lists are *waiter.
 	before, queue list.List

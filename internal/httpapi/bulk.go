@@ -18,7 +18,8 @@ type bulkReply struct {
 	Body     belay.BulkReply
 }
 
-// bulk adds the route of bulks.
+// bulk adds the route that starts a bulk: one action on all executions or dead letters that match a
+// filter.
 func (a *api) bulk() {
 	add(a, route{
 		id: "bulk", method: http.MethodPost, path: "/v1/bulk", tag: "dead letters",

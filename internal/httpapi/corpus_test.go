@@ -418,7 +418,8 @@ func badLeases(t target) []bad {
 	long := [2]string{"Idempotency-Key", strings.Repeat("k", 201)}
 	for _, g := range t.requests {
 		owner := strings.HasSuffix(g.path, "/checkpoint") || strings.HasPrefix(g.path, "/v1/runs/")
-		keyed := !hot(g) && !strings.HasSuffix(g.path, "/cordon") // a cordon needs no key: a repeat changes nothing
+		// a cordon needs no idempotency key: a repeat changes nothing
+		keyed := !hot(g) && !strings.HasSuffix(g.path, "/cordon")
 		if keyed && !slices.Contains([]string{"/v1/workers", "/v1/keys", "/v1/stream-tokens"}, g.path) {
 			out = append(out, bad{
 				name: "long key", method: g.method, path: g.path, body: g.body, header: [][2]string{long},

@@ -127,7 +127,7 @@ func amend(doc *huma.OpenAPI) {
 	}
 	common(doc)
 	eachSchema(doc, func(s *huma.Schema) {
-		s.PatternDescription = "" // huma has already made the messages of refusals that use it
+		s.PatternDescription = "" // no part of OpenAPI; huma has used it already, in the messages of refusals
 	})
 }
 

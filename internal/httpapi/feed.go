@@ -50,7 +50,7 @@ type feed struct {
 	key    feedKey
 	cancel context.CancelCauseFunc
 	run    sync.WaitGroup // the goroutines of read and wake
-	dirty  chan struct{}  // has a token when watchers are to be woken
+	dirty  chan struct{}  // gets a value when watchers are to be woken
 
 	watchers int // the number of watchers; guarded by the mu of feeds
 

@@ -47,7 +47,7 @@ func takesGzip(h http.Header) bool {
 type zipper struct {
 	http.ResponseWriter
 	status int
-	first  []byte // the bytes before the answer was long enough
+	first  []byte // the beginning of the answer, until it is long enough to be compressed
 	zip    *gzip.Writer
 	plain  bool // the answer is sent without compression
 }
@@ -108,8 +108,8 @@ func (z *zipper) begin() error {
 	return err
 }
 
-// finish sends the rest. It is not called after a panic, so that half an answer does not look
-// complete.
+// finish sends the rest of the answer. It is not called after a panic, so that half an answer does
+// not look complete.
 func (z *zipper) finish() {
 	switch {
 	case z.zip != nil:

@@ -62,7 +62,8 @@ func TestABrowserStopsAfterTheEndOfAJob(t *testing.T) {
 	s.want(http.StatusNoContent, nil, "GET", job+"/log", "", "Last-Event-ID", last)
 	s.want(http.StatusNoContent, nil, "GET", job, "", "Last-Event-ID", last, "Accept", "text/event-stream")
 	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", "1.0.0")
-	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", last+"9") // the id of another event end
+	// not the id of this stream's event end
+	s.want(http.StatusOK, nil, "GET", job+"/log", "", "Last-Event-ID", last+"9")
 }
 
 // A caller may name its request with one short word, which the answer, a problem and the log
@@ -106,7 +107,8 @@ func TestRequestsHaveIDs(t *testing.T) {
 	if id := resp.Header.Values("X-Request-Id"); len(id) != 1 || len(id[0]) != 26 {
 		t.Errorf("two ids are answered with %q", id)
 	}
-	for _, refused := range [][2]string{{`{"workflow": 7}`, "422"}, {`{`, "400"}} { // by the decoder, and by checkJSON
+	// refused by the decoder, and by checkJSON
+	for _, refused := range [][2]string{{`{"workflow": 7}`, "422"}, {`{`, "400"}} {
 		a := s.do("POST", "/v1/executions", refused[0], "X-Request-Id", "mine")
 		if !strings.Contains(string(a.body), `"request_id":"mine"`) {
 			t.Errorf("%s: %s", refused[0], a.body)

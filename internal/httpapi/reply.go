@@ -12,7 +12,7 @@ type reply struct {
 	timeout time.Duration
 	routed  bool
 	status  int  // 0 until the status is sent
-	refused bool // the body that the mux itself writes is dropped
+	refused bool // the mux itself refused the request; the text that it writes is dropped
 	cut     bool // the client did not accept the whole answer
 	// unread is how long the rest of a request's body may take to arrive if the answer is sent
 	// before the body was read: net/http first reads up to 256 KiB of the body, to use the

@@ -22,7 +22,7 @@ type route struct {
 	tag     string
 	summary string
 	doc     string
-	scopes  []belay.Scope                           // the caller needs one of them; none lets every caller in
+	scopes  []belay.Scope                           // a key needs one of these; if empty, no key is needed
 	status  int                                     // the status of a success; 0 means 200
 	also    []int                                   // statuses of further successes with the same body
 	errors  []int                                   // statuses of refusals beyond those of every route
@@ -68,7 +68,7 @@ func (rt *route) refusals() []int {
 		http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusServiceUnavailable,
 	}
-	out = append(out, http.StatusForbidden) // for other hosts, and pages of other sites
+	out = append(out, http.StatusForbidden) // for requests to other hosts, and from pages of other sites
 	out = append(out, http.StatusMethodNotAllowed)
 	if len(rt.scopes) > 0 {
 		out = append(out, http.StatusUnauthorized)

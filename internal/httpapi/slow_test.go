@@ -169,8 +169,8 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 	for len(list.Executions) == 0 {
 		s.want(http.StatusOK, &list, http.MethodGet, "/v1/executions?key=awaited", "")
 	}
-	// begin sends only the header of a large body, and returns the first answer: 100 when the server
-	// begins to read the body, which has its memory then.
+	// begin sends only the header of a large body, and returns the first answer: 100 (Continue) if
+	// the server has memory for the body and begins to read it.
 	begin := func() (c net.Conn, in *bufio.Reader, status int, header http.Header) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {
@@ -190,7 +190,7 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 		return c, in, resp.StatusCode, resp.Header
 	}
 	c, in, status, _ := begin()
-	for status == http.StatusServiceUnavailable { // the waiting request has not given its memory back yet
+	for status == http.StatusServiceUnavailable { // the waiting request has not given back the memory of its body yet
 		c, in, status, _ = begin()
 	}
 	if status != http.StatusContinue {

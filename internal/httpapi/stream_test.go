@@ -354,7 +354,8 @@ func TestThousandWatchers(t *testing.T) {
 				<-written
 			}
 			if err == nil {
-				err = watch.until(int64(events) + 3) // the events submitted and started come before, succeeded after
+				// the events submitted and started come before the saved events, succeeded comes after
+				err = watch.until(int64(events) + 3)
 			}
 			if err != nil {
 				t.Errorf("watcher %d: %v", i, err)

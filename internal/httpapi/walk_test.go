@@ -263,7 +263,7 @@ func (w *walker) listsRuns() {
 	w.step(400, "GET", "/v1/runs?execution=ex_0000000000000000000000000z&limit=1", "")
 }
 
-// deadLetters gives an execution up, and reads and resolves its dead letters.
+// deadLetters quarantines an execution, and reads and resolves its dead letters.
 func (w *walker) deadLetters() {
 	at, id := w.submitted(`{"workflow": "dead", "input": {"n": 1}}`)
 	letter := "/v1/dead-letters/" + id
