@@ -182,7 +182,8 @@ func (f *finding) g16claim(g *gateRows, run *machine.Run, c *commit) {
 	}
 }
 
-// g16rate checks the starts of runs since the rate of a gate has last changed.
+// g16rate checks that no more runs have started than the rate of a gate allows, since the rate has
+// last changed.
 func (f *finding) g16rate(r *gateRow, c *commit) {
 	p, n := paceOf(&r.now), len(r.starts)
 	if n == 0 || !r.starts[n-1].Equal(c.at.Time()) || p.Max == 0 {

@@ -54,7 +54,8 @@ func (w *world) giveHints(from *life, rows *machine.Rows, c *machine.Changes) {
 			x.heed(merged(x.late, h))
 			x.late = store.Hint{}
 		case chance == 0:
-			x.late = merged(x.late, h) // it arrives with the next hint, so that only one hint at a time causes calls
+			// this hint arrives together with the next hint, so that only one hint at a time causes calls
+			x.late = merged(x.late, h)
 			w.history.fault("hint late")
 		case chance == 1:
 			x.heed(store.Hint{Down: true})

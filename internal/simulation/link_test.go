@@ -125,7 +125,7 @@ func carry[T any](ctx context.Context, l *link, name string, gone *atomic.Bool,
 	if f := l.w.gate.pass(ctx, t); f != goes {
 		return v, errUnknown(name), !gone.Load()
 	}
-	life := t.life // the driver chose this life of the node when it let the call go
+	life := t.life // when the driver let the call go, it chose this life (from a start to a stop) of the node
 	v, err = do(ctx, life.engine)
 	if life.dead.Load() {
 		var zero T

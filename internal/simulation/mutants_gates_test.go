@@ -66,7 +66,7 @@ var gateMutants = []*mutant{
 		due: func(_ *world, _ *mutantState, d *store.Due) { d.Objects, d.NextObject = nil, 0 },
 		before: func(_ *world, _ *mutantState, _ *machine.Need, rows *machine.Rows) {
 			for i := range rows.Lines {
-				rows.Lines[i].Heads = nil // as if another transaction had locked them
+				rows.Lines[i].Heads = nil // as if another transaction had locked the waiting executions
 			}
 		}},
 	{name: "orders to cancel replaced executions not written", meant: "G16", says: "it was not cancelled until",
