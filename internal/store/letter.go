@@ -42,8 +42,8 @@ func CompareLetters(a, b *machine.DeadLetter) int {
 }
 
 // startLetters returns the last dead letter of the previous part, with only the fields by which dead
-// letters are ordered; for the first part it returns one that is newer than all that the query
-// selects.
+// letters are ordered; for the first part it returns a dead letter that is newer than all dead
+// letters that the query selects.
 func (q Query) startLetters() (machine.DeadLetter, error) {
 	p, err := placeOf(q.After, q.Letters.Before)
 	if p.number > math.MaxInt32 || p.number < math.MinInt32 {

@@ -27,8 +27,8 @@ const (
 	// ready execution which fails without a worker (machine.Execution.NeedsWorker), with the earliest
 	// time at which such an execution is ready, in the order of the lanes' ids. This list has one part.
 	NeedingLanes
-	// Needing lists such executions of the lane Query.Lane that are due, the longest due first. This list
-	// has one part.
+	// Needing lists the due executions of the lane Query.Lane that fail without a worker. The execution
+	// that has been due for longest comes first. This list has one part.
 	Needing
 	// DueLanes lists the lanes that have an execution which is due and has no unused place in a gate
 	// (machine.Execution.AdmitBy), with the longest due of these executions. The lane whose execution
@@ -76,7 +76,7 @@ type Found struct {
 	Next string
 }
 
-// LaneHead is the longest due execution of a lane, which has been due since At.
+// LaneHead is the execution of a lane that has been due for longest. It has been due since At.
 type LaneHead struct {
 	Lane      machine.LaneID
 	At        machine.Time

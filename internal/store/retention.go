@@ -34,7 +34,8 @@ func (r Retention) Next(w *Walk) Stretch {
 	return Stretch{From: before(r.Root), To: r.Root, Rows: 2, Forgotten: true}
 }
 
-// Went notes the result of a stretch, and reports whether there may be more to delete.
+// Went notes the result of the search in a stretch of executions, and reports whether there may be
+// more to delete.
 func (r Retention) Went(w *Walk, s Stretch, f *Felled) (more bool) {
 	if r.Root.IsZero() {
 		return w.Went(s, f)
@@ -75,7 +76,7 @@ type Root struct {
 type Member struct {
 	ID, Parent belay.ExecutionID
 	Seq        int64
-	Over       bool // it ended before the time that the call of Prune names
+	Over       bool // the execution ended before the time that the call of Prune names
 }
 
 // Forest is the part of a store from which Fell reads trees of executions. A limit of 0 means no
@@ -177,7 +178,7 @@ type felling struct {
 	limit int
 	trees map[belay.ExecutionID]*tree
 
-	count       int // of chosen executions
+	count       int // number of executions chosen so far
 	rows, bytes int64
 }
 

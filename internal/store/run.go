@@ -35,7 +35,7 @@ func CompareRuns(a, b *machine.Run) int {
 }
 
 // startRuns returns the last run of the previous part, with only the fields by which runs are ordered;
-// for the first part it returns one that started later than all that the query selects.
+// for the first part it returns a run that started later than all runs that the query selects.
 func (q Query) startRuns() (machine.Run, error) {
 	p, err := placeOf(q.After, q.Runs.Before)
 	return machine.Run{StartedAt: p.at, Execution: p.execution, Token: belay.Token(p.number)}, err

@@ -154,8 +154,8 @@ type List struct {
 	Workflow string
 	Queue    string
 	Key      string
-	Parent   belay.ExecutionID // only its children
-	Children bool              // includes children of any parent
+	Parent   belay.ExecutionID // if set, List selects only the children of this execution
+	Children bool              // includes children, of any parent
 	Labels   map[string]string
 	Before   belay.ExecutionID // only executions older than this one; zero for all
 	Limit    int

@@ -60,7 +60,7 @@ func (w *Walk) Next(before machine.Time) Stretch {
 	return Stretch{From: w.at, To: lastID, Rows: stride}
 }
 
-// Went notes the result of a stretch, and reports whether the pass continues.
+// Went notes the result of the search in a stretch, and reports whether the pass continues.
 func (w *Walk) Went(s Stretch, f *Felled) (more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

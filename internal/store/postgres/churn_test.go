@@ -235,7 +235,9 @@ func TestBatchesReadLittleMoreThanTheyNeed(t *testing.T) {
 			}
 			s.floors.mu.Lock()
 			for _, f := range s.floors.all {
-				f.full = time.Now().Add(time.Hour) // searches below a floor are rare, and not measured here
+				// searches below a floor (before the time at which searches normally begin) are rare, and
+				// not measured here
+				f.full = time.Now().Add(time.Hour)
 			}
 			s.floors.mu.Unlock()
 			before := touched(t, s)

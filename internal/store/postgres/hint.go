@@ -34,13 +34,13 @@ const (
 type outgoing struct {
 	lost       bool
 	lanes      map[machine.LaneID]machine.Time
-	anyLane    machine.Time // used instead of lanes
+	anyLane    machine.Time // used instead of lanes, if there are too many
 	workers    map[belay.WorkerID]struct{}
-	anyWorker  bool // used instead of workers
+	anyWorker  bool // used instead of workers, if there are too many
 	look       machine.Time
 	ended      []uint32
 	changed    []uint32
-	anyChanged bool // used instead of ended and changed
+	anyChanged bool // used instead of ended and changed, if there are too many
 	objects    bool
 }
 

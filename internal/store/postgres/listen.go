@@ -165,7 +165,7 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		cancel()
 		missed := false
 		if quiet || err == nil && s.outbox.hasOthers() && time.Since(watch.looked) >= watch.next() {
-			// The question also finds a broken connection, on which no notification would ever arrive.
+			// This query also finds a broken connection, on which no notification would ever arrive.
 			if missed, err = watch.look(ctx, s.options.Patience); err == nil && len(received) == 0 {
 				s.outbox.saw(len(watch.known) > 0 || watch.again)
 			}

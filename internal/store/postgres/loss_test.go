@@ -325,7 +325,8 @@ func TestTheEndOfAServerIsALossOfHints(t *testing.T) {
 	}
 	go func() { ended <- b.Listen(ends, func(h store.Hint) { there <- h }) }()
 	<-there
-	// A look of the first server, after which it knows the second.
+	// Wait until the first server has looked at the listening connections, so that it knows the
+	// second server.
 	until(t, srv, "SELECT count(*) > 0 FROM pg_stat_activity a, pg_stat_activity b WHERE a.query LIKE 'SELECT pid%' "+
 		"AND a.application_name = 'belay hints' AND b.application_name = 'belay hints' AND a.state = 'idle' AND a.backend_start < b.backend_start AND a.query_start > b.backend_start")
 	if len(heard) > 0 {

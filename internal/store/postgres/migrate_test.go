@@ -183,7 +183,7 @@ func TestNewerSchemasMayAllowOlderServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer(t, url, strconv.Itoa(len(files))) // the newest known version
+	newer(t, url, strconv.Itoa(len(files))) // the newest version that this server knows
 	for i, err := range opened(t, url) {
 		if err != nil {
 			t.Errorf("%d: %v", i, err)

@@ -110,8 +110,8 @@ func TestADatabaseWithoutItsLogIsRefused(t *testing.T) {
 	}
 }
 
-// A database that was closed needs no other file, and a database whose log another program has
-// moved into it needs none either.
+// A database that was closed opens without any other file, and so does a database into which
+// another program has moved the log.
 func TestAClosedDatabaseNeedsNoOtherFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belay.db")
 	for n := byte(1); n <= 3; n++ {

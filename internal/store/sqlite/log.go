@@ -13,7 +13,7 @@ type log struct {
 	commits int   // number of commits since the store last read the size of the log
 	mover   *conn
 	moving  sync.WaitGroup
-	busy    atomic.Bool // the mover is working
+	busy    atomic.Bool // a separate connection is moving the log into the database
 }
 
 // logPages is the number of pages at which the content of the log is moved into the database. At

@@ -198,7 +198,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	n := recorded(s.path) // before the database is read, because an engine writes the database before the file
+	n := recorded(s.path) // reads the file before the database, because an engine writes the database before the file
 	return s.read(ctx, func(ctx context.Context, c *conn) error {
 		if err := checkLibrary(ctx, c); err != nil {
 			return err

@@ -10,9 +10,9 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// Restore copies the database in a file that no process uses to a new file, as Backup does, and
-// begins a new epoch in the copy. The file stays as it is. The result describes the content of the
-// file, with the new epoch.
+// Restore copies a database file, which no process may use, to a new file, as Backup does, and
+// begins a new epoch in the copy. The original file stays as it is. The result describes the
+// content of the copy, with the new epoch.
 func Restore(ctx context.Context, file, to string, known belay.Token, now time.Time,
 	progress func(done, total int)) (s Snapshot, err error) {
 	source, err := unusedSource(file)
@@ -52,7 +52,8 @@ func BeginEpoch(ctx context.Context, path string, known belay.Token, now time.Ti
 	if _, err := c.exec(ctx, "COMMIT"); err != nil {
 		return 0, fmt.Errorf("%w: %w", errCommit, err)
 	}
-	return epoch, acceptLoss(path) // the new epoch makes missing commits harmless
+	// commits may be missing, but the new epoch keeps their tokens from being given out again
+	return epoch, acceptLoss(path)
 }
 
 // Epoch reads the epoch of a database that no process uses, without checking whether the rest of

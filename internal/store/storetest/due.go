@@ -170,7 +170,7 @@ var dueCases = []testCase{
 		}
 		e.same("when all are cancelled", []belay.ExecutionID(nil), e.due(10).Children)
 		e.child(cancelled, "lives on too", policy(belay.Policy{Abandon: true}))
-		parted := e.due(10).Parted // their open children must not be cancelled
+		parted := e.due(10).Parted // the open children of these executions must not be cancelled
 		e.same("without such children", []belay.ExecutionID{ended.Execution, cancelled.Execution}, parents(parted))
 		e.same("the first of them", parted[:1], e.due(1).Parted)
 		for i := range parted {

@@ -93,7 +93,7 @@ var runCases = []testCase{
 			want := *e.read(store.Read{Execution: id, Runs: 1}).Runs[0]
 			want.Output, want.Stack, want.Op, want.OpSum = nil, "", belay.OpID{}, machine.OpSum{}
 			got := *found[i].Run
-			got.Op, got.OpSum = belay.OpID{}, machine.OpSum{} // a store may leave them out
+			got.Op, got.OpSum = belay.OpID{}, machine.OpSum{} // a list may leave out these two fields
 			e.same("run", want, got)
 			e.same("workflow", "w", found[i].Workflow)
 		}

@@ -210,5 +210,5 @@ func ScanWorker[C Row](row C, spec *belay.WorkerSpec) (*machine.Worker, error) {
 	return x, err
 }
 
-// Microseconds rounds up, as machine.Time does.
+// Microseconds converts a duration to microseconds. It rounds up, as machine.Time does.
 func Microseconds(d time.Duration) int64 { return int64(machine.Time(0).Add(d)) }
