@@ -134,7 +134,8 @@ var repairs = []testCase{
 		e.must(old.end())
 		e.hire(register("w", s.order))
 		e.act(id, belay.ActionRetry)
-		wantEnd(e, id, belay.Failed, "approved: read as sdktest.consent") // the answer is kept
+		// a retry without a step keeps the saved answer
+		wantEnd(e, id, belay.Failed, "approved: read as sdktest.consent")
 		e.refusedFrom(id, "approve", belay.CodeInvalid, `no step or wait "approve"; it has "reserve", "approved"`)
 		e.refusedFrom(id, "' OR 1=1 --", belay.CodeInvalid, "no step or wait")
 		x, err := e.retryFrom(id, "approved")

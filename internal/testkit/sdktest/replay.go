@@ -291,7 +291,7 @@ var replays = []testCase{
 		var charges atomic.Int64
 		e.hire(register("w", deliver(&charges)))
 		e.sleep(time.Hour)
-		e.wantState(id, belay.Failed) // nothing runs it without an order
+		e.wantState(id, belay.Failed) // no worker runs the execution again until an operator requeues it
 		_, err := e.b.Control(e.ctx, belay.Control{
 			Execution: id, Action: belay.ActionRequeue, Actor: "ann", Input: json.RawMessage(`{"id": 17, "address": "x"}`),
 		})
