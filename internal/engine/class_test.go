@@ -105,8 +105,8 @@ func TestAHeartbeatIsWrittenBeforeEarlierSubmissions(t *testing.T) {
 			answers <- err
 		}()
 		synctest.Wait()
-		g.one() // the commit that was in progress
-		g.one() // the next commit
+		g.one() // lets the commit in progress pass
+		g.one() // lets the next commit pass
 		for range 2 {
 			select {
 			case err := <-answers:

@@ -35,7 +35,7 @@ func TestExplainNamesTheGate(t *testing.T) {
 		why := must[belay.Explanation](t)(e.Explain(ctx, id))
 		summary := `It waits, since limit "crawler", which is open, lets executions through in the order of its line.`
 		facts := "its place in the line is 1 of 1"
-		if sub.External { // the previous execution still waits at the gate
+		if sub.External { // the execution of the first round still waits at the gate
 			facts = "its place in the line is 2 of 2"
 		}
 		if got := strings.Join(why.Facts, "\n"); why.Summary != summary || !strings.Contains(got, facts) {

@@ -60,7 +60,7 @@ func (r *Reader) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage,
 	page.Next = found.Next
 	for _, o := range found.Objects {
 		if f.Kind != "" && !strings.HasPrefix(o.Name, f.Kind+":") {
-			page.Next = "" // all further gates have another kind
+			page.Next = "" // the list is sorted by id, so all further gates have another kind too
 			break
 		}
 		v, err := machine.GateView(belay.GateID(o.Name), o, nil, now)

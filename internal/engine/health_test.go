@@ -196,7 +196,7 @@ func TestAClockThatIsSetIsReported(t *testing.T) {
 	}
 	beat()
 	w.step(time.Hour)
-	for n := byte(1); n <= 5; n++ { // each of these commits could end the session
+	for n := byte(1); n <= 5; n++ { // each of these commits could end the session, if the hour counted
 		must[int64](t)(e.Save(t.Context(), belay.Save{
 			Lease: lease, Op: belay.OpID{n}, Kind: belay.KindState, Key: "k",
 		}))

@@ -257,7 +257,8 @@ func (d *dispatcher) foundLocked(b *batch) {
 			d.hintLocked(l, now, now) // the loop below notes the time since which its executions have been due
 		case len(b.rows.Ready[i].Due) >= q.Limit:
 			d.readyLocked(l, now, now)
-		case l.told > b.began.lanes: // news arrived after the batch began, so its reading may be out of date
+		// a report about the lane arrived after the batch began, so the rows that the batch read may be out of date
+		case l.told > b.began.lanes:
 			if next != 0 {
 				d.readyLocked(l, next, now)
 			}

@@ -78,7 +78,7 @@ func TestAnExecutionFailsIfNoConnectedWorkerCanTakeIt(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("that took %s", took)
 		}
-		time.Sleep(15*time.Second + time.Second) // the worker is lost
+		time.Sleep(15*time.Second + time.Second) // the worker sends no heartbeat, so its session expires
 		synctest.Wait()
 		is(first, belay.Failed)
 		is(second, belay.Failed)

@@ -116,7 +116,7 @@ func (r *Reader) laneGates(
 			if !there {
 				continue
 			}
-			if g.Limit != nil && !counted[id] { // a list of gates does not count their places
+			if g.Limit != nil && !counted[id] { // a list of gates leaves out the numbers of taken places
 				d, err := r.Gate(ctx, id)
 				if err != nil {
 					return nil, err

@@ -145,7 +145,7 @@ func TestTheLeastLoadedWorkerIsServedFirst(t *testing.T) {
 				got := []string{serve(), serve()}
 				c.claim("quarter", 1)
 				c.settle(runs[len(runs)-1], belay.OutcomeSucceeded)
-				c.settle(runs[len(runs)-2], belay.OutcomeSucceeded) // now "most" uses one slot of four
+				c.settle(runs[len(runs)-2], belay.OutcomeSucceeded) // now the worker "most" uses one slot of four
 				got = append(got, serve(), serve(), serve())
 				want := []string{"quarter", "half", "most", "quarter", "half later"}
 				if diff := cmp.Diff(want, got); diff != "" {

@@ -187,7 +187,7 @@ func TestAfterAStallNoLiveSessionEnds(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Minute) // no worker could have sent a heartbeat
+		time.Sleep(5 * time.Minute) // no engine runs, so no heartbeat can be accepted
 		e = engine.New(m, engine.Options{})
 		defer e.Close()
 		start := time.Now()

@@ -96,7 +96,7 @@ func (s *sweeper) look() { s.nudge() }
 func (s *sweeper) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		s.next = math.MaxInt64 // so that any due time of a batch now wakes the sweeper
+		s.next = math.MaxInt64 // so that any time at which a batch makes work due wakes the sweeper
 		s.mu.Unlock()
 		s.engine.committer.health.sweeping()
 		at, done := s.sweep(ctx)

@@ -5,7 +5,7 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// reads returns the tables whose rows a need names.
+// reads returns the tables from which the store must load rows.
 func reads(n *machine.Need) store.Tables {
 	var t store.Tables
 	for _, x := range []struct {
@@ -35,7 +35,7 @@ func reads(n *machine.Need) store.Tables {
 // writes returns the tables that the command c, which needs the rows n, may write.
 func writes(c machine.Command, n *machine.Need) store.Tables {
 	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
-	if len(n.Objects) > 0 && len(n.Executions) == 0 { // only API keys change
+	if len(n.Objects) > 0 && len(n.Executions) == 0 { // the command changes only API keys
 		return all | store.TableObjects
 	}
 	switch c.(type) {
@@ -64,5 +64,5 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 	case *machine.SetGate, *machine.Admit, *machine.Outcome:
 		return all | store.TableExecutions | store.TableObjects
 	}
-	return all | ends | store.TableActions // commands of the engine or an operator
+	return all | ends | store.TableActions // all other commands, which the engine or an operator sends
 }

@@ -44,7 +44,7 @@ func (t *timers) set(l *lane, at machine.Time) bool {
 // next returns the time at which the first timer fires; false if there is no timer.
 func (t *timers) next() (machine.Time, bool) {
 	for len(*t) > 0 && (*t)[0].at != (*t)[0].lane.timer {
-		heap.Pop(t) // the lane has got another timer instead
+		heap.Pop(t) // the lane has got another timer since, so this timer does not count
 	}
 	if len(*t) == 0 {
 		return 0, false
