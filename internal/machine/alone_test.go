@@ -54,7 +54,7 @@ func answer(r Reply) string {
 	e := ""
 	if r.Execution != nil {
 		x := *r.Execution
-		x.New, x.Attention, x.Policy = false, false, nil // these fields belong to the batch
+		x.New, x.Attention, x.Policy = false, false, nil // these fields depend on how commands are divided into batches
 		x.Gates = nil
 		e = fmt.Sprintf("%+v", x)
 	}

@@ -79,7 +79,7 @@ type CreateKey struct {
 	Hash [32]byte
 }
 
-// Need requests the object of the key.
+// Need asks the store for the object of the key.
 func (c *CreateKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.ID)) }
 
 func (c *CreateKey) apply(w *world) (Reply, error) {
@@ -111,7 +111,7 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 // RevokeKey revokes a key. A revoked key never becomes valid again.
 type RevokeKey struct{ belay.Revocation }
 
-// Need requests the object of the key.
+// Need asks the store for the object of the key.
 func (c *RevokeKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.Key)) }
 
 func (c *RevokeKey) apply(w *world) (Reply, error) {

@@ -59,8 +59,8 @@ func (c *Append) Judge() {
 	}
 }
 
-// Need names the execution, the session, the chunk, the chunks to drop, and the stored size (Sum)
-// of the log or artifact.
+// Need asks the store for the execution, the session, the chunk, the chunks to drop, and the stored
+// size (Sum) of the log or artifact.
 func (c *Append) Need(n *Need) {
 	needLease(n, c.Lease)
 	n.Chunks = append(n.Chunks, c.ref())

@@ -45,7 +45,8 @@ func TestABreakerKeepsWorkFromADeadTarget(t *testing.T) {
 	if calls != 5 || len(s.parked(gate)) < 7 {
 		t.Fatalf("%d calls, and %d are parked", calls, len(s.parked(gate)))
 	}
-	for _, wait := range []time.Duration{30, 60, 120, 240, 300, 300} { // the probes fail
+	// each probe fails and doubles the wait, up to 300 s
+	for _, wait := range []time.Duration{30, 60, 120, 240, 300, 300} {
 		s.pass(wait*time.Second - time.Millisecond)
 		s.sweepGates()
 		if try(belay.OutcomeFailed, 10); breaker().State != BreakerOpen {

@@ -26,7 +26,7 @@ func (w *world) spent(e *Execution) *Execution {
 	for !e.Parent.IsZero() {
 		p := w.execs[e.Parent]
 		if p == nil {
-			return nil // it was deleted after its retention, as all its ancestors
+			return nil // the parent and all its ancestors were deleted after their retention
 		}
 		e = p
 	}
@@ -105,7 +105,7 @@ func spentText(root *Execution) string {
 // raised or the root has ended. A sweep finds in the rows of both that the command is needed.
 type Unspend struct{ Execution belay.ExecutionID }
 
-// Need names the execution; the store loads its ancestors too.
+// Need asks the store for the execution; the store loads its ancestors too.
 func (c *Unspend) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *Unspend) apply(w *world) (Reply, error) {

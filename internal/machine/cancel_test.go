@@ -108,7 +108,8 @@ func TestChildrenAreCancelledWithTheirParent(t *testing.T) {
 	free := s.submit(s.childOf(root, "c"), policy(belay.Policy{Abandon: true}))
 	s.refused(&CancelChild{child.Execution}, belay.CodeConflict)
 	s.do(s.act(root.Execution, belay.ActionCancel))
-	s.refused(&CancelChild{grandchild}, belay.CodeConflict) // the grandchild's parent is not being cancelled
+	// refused, because the grandchild's parent is not being cancelled yet
+	s.refused(&CancelChild{grandchild}, belay.CodeConflict)
 	s.do(&CancelChild{child.Execution})
 	s.do(&CancelChild{child.Execution})
 	s.do(&CancelChild{grandchild})

@@ -176,7 +176,7 @@ func TestInputsAreComparedByValue(t *testing.T) {
 			t.Errorf("%s says the same: %v", input, got)
 		}
 	}
-	old := first.hash(plainInput) // as a server stored it before hashes had versions
+	old := first.hash(plainInput) // the hash that a server stored before hashes had versions
 	const stored = "c2b196982cfc6174b2ce4844cb5a07641319a70c5ed8f1efdb928d06b01d14f8"
 	if got := hex.EncodeToString(old[:]); got != stored {
 		t.Errorf("the hash of the older version is %s, want %s: keys that were stored would not be known", got, stored)

@@ -118,7 +118,7 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 	}
 	checkLimbo(f, k, e)
 	if e.Budget != 0 && e.Cost >= e.Budget && !terminal && e.State != belay.Paused && !e.PauseRequested &&
-		e.CancelBy == 0 && e.State != belay.Pending { // a claim pauses a reopened execution
+		e.CancelBy == 0 && e.State != belay.Pending { // a reopened execution is paused only by its next claim
 		f.add("budget", "%s is %s though its cost of %s has reached its budget of %s", e.ID, e.State, e.Cost, e.Budget)
 	}
 	if e.SpentBy == e.ID && e.Cost < e.Budget {
@@ -199,7 +199,7 @@ func wantCheckAt(e *Execution) Time {
 		}
 	case e.State == belay.Scheduled:
 		at = append(at, e.ScheduledAt.Add(scheduled))
-	case e.Gate != "": // waits at a gate
+	case e.Gate != "": // no deadline applies while the execution waits at a gate
 	case e.AdmitBy != 0:
 		at = append(at, e.AdmitBy)
 	case e.State == belay.Pending || e.PausedFrom == belay.Pending:

@@ -21,8 +21,8 @@ type Claim struct {
 	After string
 }
 
-// Need names the session, and for each lane (the executions with equal queue, workflow, version,
-// priority and labels) as many due executions as the claim has slots.
+// Need asks the store for the session, and for each lane (the executions with equal queue,
+// workflow, version, priority and labels) as many due executions as the claim has slots.
 func (c *Claim) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	if c.Repeat {

@@ -224,13 +224,13 @@ func TestAClaimNumberWinsOnce(t *testing.T) {
 	if got := won(s.do(second)); len(got) != 1 || got[0] != b {
 		t.Fatalf("the next won %v", got)
 	}
-	s.refused(&again, belay.CodeConflict) // an older number
+	s.refused(&again, belay.CodeConflict) // refused, because the worker has made a claim with a newer number
 	s.do(s.settle(leaseOf(s.row(b)), belay.OutcomeSucceeded))
 	repeat := *second
 	repeat.Repeat = true
 	s.refused(&repeat, belay.CodeConflict) // the run that this claim won has ended, so its number cannot be used again
 	s.do(s.beat(w, leaseOf(s.row(a))))
-	s.refused(&repeat, belay.CodeConflict) // a number that the worker has given up
+	s.refused(&repeat, belay.CodeConflict) // refused, because the heartbeat has given up the claim of this number
 	third := s.claims(w, 1)
 	s.do(third) // this claim wins nothing, so its number may be used again
 	s.submit()

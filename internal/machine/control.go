@@ -11,7 +11,8 @@ import (
 // preempt, quarantine, delete or give another budget.
 type Act struct{ belay.Control }
 
-// Need names the execution, the operation, and the rows that a reopening or a fork reads.
+// Need asks the store for the execution, the operation, and the rows that a reopening or a fork
+// reads.
 func (c *Act) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Specs = append(n.Specs, c.Execution)
@@ -81,10 +82,11 @@ func (c *Act) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	seq := e.Seq
-	if c.From != "" { // a row about the discarded state may follow the row of the action
+	if c.From != "" { // the action has its own seq; a row about the discarded state may have got the next seq
 		seq = w.out.Deeds[len(w.out.Deeds)-1].Seq
 	}
-	if c.Action == belay.ActionBudget { // a row about a pause or its end may follow
+	// the action has its own seq; a row about a pause or its end may have got the next seq
+	if c.Action == belay.ActionBudget {
 		seq = min(seq, was.Seq+1)
 	}
 	return Reply{
@@ -431,7 +433,7 @@ type Part struct {
 	Parting   int64
 }
 
-// Need names the execution.
+// Need asks the store for the execution.
 func (c *Part) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *Part) apply(w *world) (Reply, error) {
@@ -453,7 +455,7 @@ func (c *Part) apply(w *world) (Reply, error) {
 // crash prevents this, a sweep finds in the rows of parent and child that the command is needed.
 type CancelChild struct{ Execution belay.ExecutionID }
 
-// Need names the execution; the store loads its parent too.
+// Need asks the store for the execution; the store loads its parent too.
 func (c *CancelChild) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *CancelChild) apply(w *world) (Reply, error) {

@@ -7,7 +7,7 @@ import "github.com/belaydev/belay"
 // keeps its runs.
 type Cordon struct{ belay.Cordon }
 
-// Need names the session and the executions that it owns.
+// Need asks the store for the session and the executions that it owns.
 func (c *Cordon) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)

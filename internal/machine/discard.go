@@ -106,7 +106,7 @@ func (w *world) prune(k *Checkpoint) {
 }
 
 func (w *world) discardSignals(e *Execution, first, at int64, gone map[int64]bool) {
-	seen := make(map[int64]bool) // a batch can load a signal twice; rules use the first row
+	seen := make(map[int64]bool) // a batch can load a signal twice; only its first row counts
 	for _, s := range slices.Concat(w.Rows.Signals, w.out.Signals) {
 		if s.Execution != e.ID || s.Seq <= e.BaseSeq || seen[s.Seq] {
 			continue

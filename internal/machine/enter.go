@@ -250,7 +250,7 @@ func (w *world) enter(e *Execution) {
 			g := w.own(e, p)
 			g.Rate.take(w.Now)
 			g.dirty = true
-			if has { // the place has kept the token for this run, which takes it now
+			if has { // the place has reserved the token for this run; the line above takes it
 				w.vacatePlace(e, p)
 			}
 		}
@@ -404,7 +404,7 @@ type Admit struct {
 	Heads int
 }
 
-// Need requests the gate and the first executions that wait at it.
+// Need asks the store for the gate and the first executions that wait at it.
 func (c *Admit) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
 	n.addLine(c.Gate, c.Heads)

@@ -102,7 +102,7 @@ func TestOnlyARunningProbeIsSlow(t *testing.T) {
 		}
 		return g.Breaker
 	}
-	for _, e := range s.parked("target:x") { // so that no further probe follows
+	for _, e := range s.parked("target:x") { // cancels the waiting executions, so that no further probe begins
 		s.settled(s.act(e.ID, belay.ActionCancel))
 	}
 	won := s.all(w)

@@ -222,7 +222,7 @@ type Reply struct {
 	Seq       int64
 	Replayed  bool
 	Execution *Execution // a copy, in its state after the command
-	Spec      *Spec      // of that execution, in the reply to an action
+	Spec      *Spec      // the spec of Execution, in the reply to an action
 	Claims    []Claimed
 	Session   belay.Session
 	Heartbeat belay.HeartbeatReply

@@ -18,7 +18,7 @@ type Forget struct {
 	Before Time
 }
 
-// Need names the execution.
+// Need asks the store for the execution.
 func (c *Forget) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *Forget) apply(w *world) (Reply, error) {

@@ -28,7 +28,7 @@ func TestDelete(t *testing.T) {
 	if again := s.do(deletion); !again.Replayed || len(s.audit) != n || s.row(id).Seq != e.Seq {
 		t.Errorf("repeated: %+v, %d rows of audit", again, len(s.audit)-n)
 	}
-	s.do(s.act(id, belay.ActionDelete)) // another operation, with nothing left to do
+	s.do(s.act(id, belay.ActionDelete)) // another operation id; the execution is being deleted already
 	if len(s.audit) != n {
 		t.Errorf("%d rows of audit for an execution that was being deleted", len(s.audit)-n)
 	}

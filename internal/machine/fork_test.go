@@ -24,7 +24,7 @@ func source(t *testing.T) (*stage, belay.Lease) {
 		{belay.KindWait, "a"},
 	} {
 		save := s.save(l, c.kind, c.key)
-		save.Data = json.RawMessage{'0' + byte(s.row(l.Execution).Seq+1)} // the seq of the checkpoint itself
+		save.Data = json.RawMessage{'0' + byte(s.row(l.Execution).Seq+1)} // the data of each checkpoint is its own seq
 		s.do(save)
 	}
 	return s, l

@@ -10,7 +10,7 @@ import (
 // SetGate changes a gate as an operator requests.
 type SetGate struct{ belay.GateChange }
 
-// Need names the gate, with the counts of its places and executions.
+// Need asks the store for the gate, with the counts of its places and executions.
 func (c *SetGate) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
 	// a gate without members may forget its terms, so the store counts whether there are members
@@ -164,7 +164,7 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 				c.Until.UTC().Format("2006-01-02 15:04:05 MST"))
 		}
 		since := w.Now
-		if g.Pause != nil { // a repetition, or a new reason or end of the same pause
+		if g.Pause != nil { // the action repeats the pause, or changes its reason or end
 			since = g.Pause.Since
 		}
 		g.Pause = &Pause{Since: since, Until: until, By: c.Actor, Reason: c.Reason}
@@ -283,7 +283,7 @@ type Outcome struct {
 
 func (c *Outcome) gate() belay.GateID { return belay.Gate(belay.GateTarget, c.Target) }
 
-// Need names the gate of the target, with the counts of its places and executions.
+// Need asks the store for the gate of the target, with the counts of its places and executions.
 func (c *Outcome) Need(n *Need) { n.Counts = append(n.Counts, c.gate()) }
 
 func (c *Outcome) apply(w *world) (Reply, error) {

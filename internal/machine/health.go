@@ -18,7 +18,7 @@ type Probe struct {
 	Error string
 }
 
-// Need names the session.
+// Need asks the store for the session.
 func (c *Probe) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
 
 func (c *Probe) apply(w *world) (Reply, error) {

@@ -180,7 +180,7 @@ func TestHeartbeatReportsProgress(t *testing.T) {
 		e.CheckAt != e.ProgressAt.Add(time.Minute) {
 		t.Errorf("%+v", *e)
 	}
-	s.follow(r) // progress that is older than the stored one changes nothing
+	s.follow(r) // progress that is older than the stored progress changes nothing
 	for _, idle := range []time.Duration{-hour, -1 << 63, 1<<63 - 1} {
 		s.follow(beat(idle))
 		if got := s.row(timed.Execution).ProgressAt; got > s.now {

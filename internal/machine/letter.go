@@ -120,8 +120,8 @@ func (w *world) resolve(d *DeadLetter, resolution, by string) {
 // EditLetter resolves a dead letter, or adds a note to one.
 type EditLetter struct{ belay.DeadLetterChange }
 
-// Need names the dead letter. The lock of its execution makes commands on it run one after the
-// other.
+// Need asks the store for the dead letter. The lock of its execution makes commands on it run one
+// after the other.
 func (c *EditLetter) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Letters = append(n.Letters, LetterRef{c.Execution, c.Generation})

@@ -16,7 +16,8 @@ type Lock struct {
 	Secret belay.Secret
 }
 
-// Need names the session, the execution with its input, and the session of the present owner.
+// Need asks the store for the session, the execution with its input, and the session of the present
+// owner.
 func (c *Lock) Need(n *Need) {
 	n.Workers = append(n.Workers, c.ID)
 	n.Held = append(n.Held, c.ID)
@@ -190,7 +191,7 @@ type Renew struct {
 	Waited time.Duration
 }
 
-// Need names the execution and the session.
+// Need asks the store for the execution and the session.
 func (c *Renew) Need(n *Need) { needLease(n, c.Lease) }
 
 func (c *Renew) apply(w *world) (Reply, error) {
@@ -223,7 +224,7 @@ type Vacate struct {
 	Why    string
 }
 
-// Need names the session and the executions that it owns.
+// Need asks the store for the session and the executions that it owns.
 func (c *Vacate) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)

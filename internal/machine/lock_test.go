@@ -97,7 +97,7 @@ func TestALocksIDNamesOneLock(t *testing.T) {
 		r.Session.TTL != first.TTL {
 		t.Errorf("asked again: %+v, was %+v", r, won)
 	}
-	s.pass(10 * time.Second) // the repetition has renewed the lock
+	s.pass(10 * time.Second) // the repetition has renewed the lock, so it is still valid then
 	other := *first
 	other.Execution = s.submit(external)
 	s.refused(&other, belay.CodeIdempotencyMismatch)
@@ -156,7 +156,7 @@ func TestRenewingOneRunOfAWorker(t *testing.T) {
 		t.Errorf("it reconciles: %+v", r)
 	}
 	s.pass(10 * time.Second)
-	s.do(s.save(b, belay.KindStep, "a")) // the session is alive
+	s.do(s.save(b, belay.KindStep, "a")) // accepted, because renewing the run a has renewed the whole session
 }
 
 // Rule: an external owner may also lock an ordinary execution. While the owner has the lock, no
@@ -168,7 +168,7 @@ func TestAnOrdinaryExecutionOwnedFromOutside(t *testing.T) {
 	if r := s.do(s.claims(w, 1)); len(r.Claims) != 0 {
 		t.Fatalf("a worker claimed %+v", r.Claims)
 	}
-	s.do(s.beat(w)) // the heartbeat names no run
+	s.do(s.beat(w)) // the heartbeat names no run, because the worker has none
 	s.do(s.save(l, belay.KindStep, "a"))
 	s.do(s.settle(l, belay.OutcomeSuspended))
 	s.is(id, "waiting(signal)")

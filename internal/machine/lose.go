@@ -21,7 +21,7 @@ type Lose struct {
 	Together bool
 }
 
-// Need names the execution and the session.
+// Need asks the store for the execution and the session.
 func (c *Lose) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)
@@ -130,7 +130,7 @@ type Release struct {
 	Worker    belay.WorkerID
 }
 
-// Need names the execution and the session.
+// Need asks the store for the execution and the session.
 func (c *Release) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)

@@ -127,7 +127,8 @@ func TestOnlyRunsOfClaimsThatWereGivenUpAreReleased(t *testing.T) {
 	s.is(l.Execution, "pending(released)")
 
 	r := s.do(&Schedule{Execution: l.Execution, Worker: w, Secret: belay.Secret{1}})
-	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict) // the worker may still accept
+	// refused, because the worker may still accept the execution
+	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict)
 	s.do(&Accept{w, l.Execution, r.Execution.Token})
 	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict)
 	if r := s.do(s.beat(w)); len(r.Follow) != 0 {

@@ -17,7 +17,7 @@ type NoWorker struct {
 // this text.
 const NoWorkers = "no workers available"
 
-// Need names the execution.
+// Need asks the store for the execution.
 func (c *NoWorker) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *NoWorker) apply(w *world) (Reply, error) {

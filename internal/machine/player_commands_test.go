@@ -49,7 +49,7 @@ func (p *player) submit() {
 		s.External = p.n(3) == 0
 	case 4:
 		if id := p.execution(); !id.IsZero() {
-			s.ID = id // probably with another body
+			s.ID = id // a submission under an id in use, probably with another body
 		}
 	case 5:
 		s.Idempotency, s.Policy = belay.IdempotencyByContent, belay.Policy{}
@@ -72,7 +72,7 @@ func (p *player) submit() {
 func (p *player) gates() (g belay.Gates) {
 	which := p.n(16)
 	if which&1 != 0 && which < 12 {
-		n := p.n(2) // mostly the same limit under the same name
+		n := p.n(2) // executions mostly name the same limit under the same name
 		g.Concurrency = &belay.Concurrency{Name: string(rune('x' + n)), Max: 1 + n + p.n(16)/15}
 		if p.n(3) == 0 {
 			g.Concurrency.WhenFull = []belay.WhenFull{belay.RejectWhenFull, belay.ReplaceWhenFull}[p.n(2)]

@@ -81,7 +81,7 @@ type CancelReplaced struct {
 	Execution belay.ExecutionID
 }
 
-// Need names the execution and the gate of the limit.
+// Need asks the store for the execution and the gate of the limit.
 func (c *CancelReplaced) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Counts = append(n.Counts, c.Gate)

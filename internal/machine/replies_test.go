@@ -207,7 +207,7 @@ func discarded(f *faults, before, after record, step string) {
 // operation checks guarantees G2 and G3: an acknowledged operation is in the rows, and each
 // repetition gets the same answer.
 func (t *replyLog) operation(f *faults, written int64, op belay.OpID, r Reply) {
-	if op.IsZero() { // a follow-up command
+	if op.IsZero() { // a follow-up command, which has no operation id
 		return
 	}
 	if written == 0 || written != r.Seq {
@@ -226,7 +226,7 @@ func effect(f *faults, before *keeper, latest map[belay.ExecutionID]belay.Token,
 		f.add("G1", "%T with token %d was accepted after token %d", c, l.Token, latest[l.Execution])
 	}
 	x := before.workers[l.Worker]
-	_, locked := c.(*Renew) // a lock may have been made in this batch
+	_, locked := c.(*Renew) // the session may belong to a lock that was made in this batch
 	locked = locked || x == nil && before.records[l.Execution].execution.Token < l.Token
 	if x == nil && !locked || x != nil && (x.State.Ended() || before.expires(x) <= before.now) {
 		f.add("G2", "%T was accepted from a session that is over", c)

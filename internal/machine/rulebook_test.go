@@ -45,7 +45,7 @@ func readRules(t *testing.T, file string) *rulebook {
 			}
 			b, names = &block{line, make(map[string]string), make(map[string]bool)}, nil
 			book.blocks[line] = b
-		case b == nil: // a set may continue in the next line
+		case b == nil: // no block has begun, so this line continues the set of names above
 			sets[names[0]] = append(sets[names[0]], strings.Fields(line)...)
 		default:
 			for _, name := range strings.Fields(left) {

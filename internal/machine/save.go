@@ -21,8 +21,8 @@ func (c *Save) Judge() {
 	}
 }
 
-// Need names the execution, the session, the operation if it may be a repetition, and the
-// consumed signal.
+// Need asks the store for the execution, the session, the operation if it may be a repetition, and
+// the consumed signal.
 func (c *Save) Need(n *Need) {
 	needLease(n, c.Lease)
 	if ref := (OpRef{c.Lease.Execution, c.Op}); c.Repeat {
@@ -69,7 +69,7 @@ func (c *Save) apply(w *world) (Reply, error) {
 	}
 	if taken != nil {
 		taken.ConsumedBy = e.Seq
-		if taken.Child.IsZero() { // signals kept by older servers were not counted
+		if taken.Child.IsZero() { // max, because older servers did not count the signals that they kept
 			e.Signals, e.SignalBytes = max(0, e.Signals-1), max(0, e.SignalBytes-int64(len(taken.Payload)))
 		}
 		w.out.Consumed = append(w.out.Consumed, taken)
@@ -139,7 +139,7 @@ type Progress struct {
 	At        Time
 }
 
-// Need names the execution.
+// Need asks the store for the execution.
 func (c *Progress) Need(n *Need) { n.Executions = append(n.Executions, c.Execution) }
 
 func (c *Progress) apply(w *world) (Reply, error) {

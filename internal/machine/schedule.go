@@ -9,7 +9,7 @@ type Schedule struct {
 	Secret    belay.Secret
 }
 
-// Need names the execution and the session.
+// Need asks the store for the execution and the session.
 func (c *Schedule) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)
@@ -55,7 +55,7 @@ type Accept struct {
 	Token     belay.Token
 }
 
-// Need names the execution and the session.
+// Need asks the store for the execution and the session.
 func (c *Accept) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)

@@ -13,7 +13,7 @@ import (
 // ended.
 type Open struct{ belay.WorkerSpec }
 
-// Need names the session.
+// Need asks the store for the session.
 func (c *Open) Need(n *Need) { n.Workers = append(n.Workers, c.ID) }
 
 func (c *Open) apply(w *world) (Reply, error) {
@@ -179,7 +179,7 @@ type Heartbeat struct {
 	Waited time.Duration
 }
 
-// Need names the session and the executions that it owns.
+// Need asks the store for the session and the executions that it owns.
 func (c *Heartbeat) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)
@@ -265,7 +265,7 @@ func (w *world) addRequests(e *Execution, h belay.Held, b *belay.HeartbeatReply)
 // command of the batch writes it.
 type Mark struct{}
 
-// Need names nothing.
+// Need adds nothing: the command needs no rows.
 func (*Mark) Need(*Need) {}
 
 func (*Mark) apply(w *world) (Reply, error) {
@@ -277,7 +277,7 @@ func (*Mark) apply(w *world) (Reply, error) {
 // The worker's next heartbeat takes them back too, if Drain's follow-ups are lost.
 type Drain struct{ Worker belay.WorkerID }
 
-// Need names the session and the executions that it owns.
+// Need asks the store for the session and the executions that it owns.
 func (c *Drain) Need(n *Need) {
 	n.Workers = append(n.Workers, c.Worker)
 	n.Held = append(n.Held, c.Worker)
@@ -303,7 +303,7 @@ type End struct {
 	Dead string
 }
 
-// Need names the session.
+// Need asks the store for the session.
 func (c *End) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
 
 func (c *End) apply(w *world) (Reply, error) {
@@ -328,7 +328,7 @@ func (c *End) apply(w *world) (Reply, error) {
 // Expire ends a session that has expired.
 type Expire struct{ Worker belay.WorkerID }
 
-// Need requests the session.
+// Need asks the store for the session.
 func (c *Expire) Need(n *Need) { n.Workers = append(n.Workers, c.Worker) }
 
 func (c *Expire) apply(w *world) (Reply, error) {

@@ -44,7 +44,8 @@ func (c *Settle) sum() OpSum {
 
 func (c *Settle) op() string { return "settle as " + c.Outcome.String() }
 
-// Need names the execution and the session, and the run if the command may be a repetition.
+// Need asks the store for the execution and the session, and the run if the command may be a
+// repetition.
 func (c *Settle) Need(n *Need) {
 	needLease(n, c.Lease)
 	if c.Outcome == belay.OutcomeFailed || c.Outcome == belay.OutcomeTimedOut {

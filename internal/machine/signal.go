@@ -19,7 +19,7 @@ func (c *Deliver) Judge() {
 	}
 }
 
-// Need names the execution and the operation.
+// Need asks the store for the execution and the operation.
 func (c *Deliver) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	if !c.Op.IsZero() {

@@ -38,7 +38,7 @@ func (c *Submit) Judge() {
 	}
 }
 
-// Need names the execution, its key and its parent.
+// Need asks the store for the execution, its key and its parent.
 func (c *Submit) Need(n *Need) {
 	n.Executions = append(n.Executions, c.ID)
 	n.Specs = append(n.Specs, c.ID)
@@ -118,7 +118,7 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	if parent != nil {
 		parent.Open++
 		if parent.CancelBy != 0 {
-			parent.Parted = 0 // the new child must be cancelled too
+			parent.Parted = 0 // makes the sweeper cancel the new child too; see Part
 		}
 		w.changed(parent)
 	}

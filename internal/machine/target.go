@@ -23,7 +23,7 @@ type CallTarget struct{ belay.TargetCall }
 
 func (c *CallTarget) gate() belay.GateID { return belay.Gate(belay.GateTarget, c.Target) }
 
-// Need names the execution, the session, and the gate of the target.
+// Need asks the store for the execution, the session, and the gate of the target.
 func (c *CallTarget) Need(n *Need) {
 	needLease(n, c.Lease)
 	n.Counts = append(n.Counts, c.gate())

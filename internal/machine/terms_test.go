@@ -40,10 +40,12 @@ func TestTheFirstSubmissionSetsALimit(t *testing.T) {
 	s.refused(s.submission(limit("x y", 9), full(belay.RejectWhenFull)), belay.CodeConflict)
 	last := s.submission(limit("x y", 3), full(belay.ReplaceWhenFull))
 	s.settled(last)
-	s.do(s.set("limit:x y", belay.GateUnsetLimit)) // an execution has not ended: the first terms apply again
+	// an execution of the limit has not ended, so the first terms apply again
+	s.do(s.set("limit:x y", belay.GateUnsetLimit))
 	check()
 	s.settled(s.act(last.ID, belay.ActionCancel))
-	s.do(s.set("limit:x y", belay.GateUnsetLimit)) // nothing uses the limit: the next submission sets it
+	// no execution names the limit any more, so the next submission sets its terms
+	s.do(s.set("limit:x y", belay.GateUnsetLimit))
 	s.submit(limit("x y", 2))
 	s.refused(s.submission(limit("x y", 3)), belay.CodeConflict)
 }
@@ -70,9 +72,9 @@ func TestTheFirstSubmissionSetsARate(t *testing.T) {
 	if won := s.all(w); len(won) != 1 {
 		t.Fatalf("%d runs began", len(won))
 	}
-	check() // no execution waits at the rate
+	check() // the terms stay although no execution waits at the rate
 	s.do(s.set("rate:api", belay.GateUnsetRate))
-	check() // a token was taken; a gate that forgot its rate would have the token again
+	check() // the terms stay, because a gate that forgot its rate would have the taken token again
 	s.do(s.set("rate:api", belay.GateSetRate, func(c *belay.GateChange) { c.Max, c.Per = 1, within(time.Hour) }))
 	s.submit(rate("api", belay.MaxRate, time.Second))
 	s.pass(time.Hour)

@@ -22,7 +22,7 @@ type Tick struct {
 	Jitter float64
 }
 
-// Need names the execution and the session that owns it.
+// Need asks the store for the execution and the session that owns it.
 func (c *Tick) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Owners = append(n.Owners, c.Execution)
@@ -57,7 +57,7 @@ func (e *Execution) times() times {
 		t.idle = after(e.ProgressAt, p.IdleTimeout)
 	case e.State == belay.Scheduled:
 		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
-	case e.Gate != "" || e.AdmitBy != 0: // the wait at a gate does not count
+	case e.Gate != "" || e.AdmitBy != 0: // the wait at a gate does not count towards the start timeout
 	case e.State == belay.Pending, e.PausedFrom == belay.Pending:
 		t.start = after(e.DueAt, p.StartTimeout)
 	}

@@ -148,7 +148,7 @@ func TestIdleTimeoutCountsFromTheLastProgress(t *testing.T) {
 		s.do(&Progress{l.Execution, l.Token, s.now})
 	}
 	s.is(l.Execution, "running")
-	s.do(&Progress{l.Execution, l.Token + 1, s.now}) // progress of another run
+	s.do(&Progress{l.Execution, l.Token + 1, s.now}) // the progress of another run changes nothing
 	s.tickAt(l.Execution, time.Minute)
 	s.is(l.Execution, "pending(retry later)")
 }
