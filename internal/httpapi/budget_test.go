@@ -50,7 +50,7 @@ func TestTheMemoryOfBodiesIsBounded(t *testing.T) {
 		ctx, giveUp := context.WithCancel(t.Context())
 		wait(ctx, 9*mib)
 		wait(t.Context(), 6*mib)
-		wait(t.Context(), 5*mib) // does not fit beside the body before it
+		wait(t.Context(), 5*mib) // this body does not fit into the memory beside the body before it
 		giveUp()
 		synctest.Wait()
 		giveAll()

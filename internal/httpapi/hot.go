@@ -19,7 +19,7 @@ import (
 func hot[B, R any](a *api, rt route, h func(ctx context.Context, r *http.Request, body *B, out http.Header) (*R,
 	error)) {
 	if rt.shape = shapeOf(reflect.TypeFor[B]()); rt.path == "/v1/batch" {
-		rt.shape.lenient() // each operation of a batch succeeds or fails independently
+		rt.shape.lenient() // a missing field must refuse only its operation, not the whole batch
 	}
 	a.define(&rt, func(w http.ResponseWriter, r *http.Request) {
 		reply, err := answer(r, w.Header(), h)

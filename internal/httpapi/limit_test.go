@@ -29,7 +29,7 @@ func TestAFloodDoesNotResetTheLimits(t *testing.T) {
 	for i := range callers {
 		take(fmt.Sprint("caller ", i))
 	}
-	for i := range maxBuckets { // exceeds maxBuckets once
+	for i := range maxBuckets { // so many callers that maxBuckets is exceeded once
 		take(fmt.Sprint("flood ", i))
 	}
 	refused := 0

@@ -141,7 +141,7 @@ func TestCallersKnowTheirRateLimit(t *testing.T) {
 		s.want(http.StatusOK, nil, "GET", probe, "")
 	}
 	s.want(http.StatusOK, nil, "GET", "/healthz", "")
-	s.want(http.StatusTooManyRequests, nil, "GET", "/healthz", "") // probes are limited too
+	s.want(http.StatusTooManyRequests, nil, "GET", "/healthz", "") // health checks have a limit too
 	free := serve(t, httpapi.Options{Rate: httpapi.Rate{PerSecond: -1}})
 	if h := free.want(http.StatusOK, nil, "GET", "/v1/executions", "").Header; h.Get("RateLimit-Limit") != "" {
 		t.Errorf("without a limit: %v", h)

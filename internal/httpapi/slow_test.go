@@ -31,7 +31,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	left := make(chan struct{}, each) // gets a token when the handler for a client that reads nothing returns
+	left := make(chan struct{}, each) // gets a value when the handler for a client that reads nothing returns
 	log := &syncBuffer{}
 	api := httpapi.New(b, httpapi.Options{Log: slog.New(slog.NewTextHandler(log, nil)), BodyTimeout: limit,
 		WriteTimeout: limit, Rate: httpapi.Rate{PerSecond: -1}})

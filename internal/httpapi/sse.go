@@ -121,7 +121,7 @@ func (s *watcher) reread() ([]frame, error) {
 // write sends frames, and reports whether the stream continues.
 func (s *watcher) write(frames []frame) bool {
 	control := http.NewResponseController(s.out)
-	size := clientBuffer // so that the first write moves the deadline too
+	size := clientBuffer // a full buffer at the start makes the first write move the deadline too
 	for _, f := range frames {
 		if size += len(f.text); size >= clientBuffer {
 			_ = control.SetWriteDeadline(time.Now().Add(s.timeout))

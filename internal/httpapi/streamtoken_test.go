@@ -160,7 +160,7 @@ func TestAStreamTokenEndsWithItsKey(t *testing.T) {
 	if err := watch.until(2); err != nil {
 		t.Fatal(err)
 	}
-	s.now.Store(3600) // an open stream outlives the minute
+	s.now.Store(3600) // a stream that is open continues after its token has expired
 	o.save()
 	if err := watch.until(3); err != nil {
 		t.Fatal(err)
