@@ -54,7 +54,7 @@ func (f *finding) g16taken(r *gateRow, c *commit) {
 	f.OK()
 	s := f.byID[r.entered[0]]
 	if r.id.Kind() == belay.GateRate || r.id.Kind() == belay.GateTarget {
-		return // g16claim counts the runs, g16probes the probes
+		return // g16claim checks the runs at a rate, and g16probes the probes of a target
 	}
 	before, limited := limitOf(&r.was)
 	after, still := limitOf(&r.now)

@@ -30,7 +30,7 @@ func g2(f *finding) {
 func g2alive(f *finding, s *story, ev *belay.Event, c *commit) {
 	a := s.byToken[ev.Token]
 	if a == nil {
-		return // promise.G2 reports a token without a run
+		return // the checker promise.G2 reports a token without a run
 	}
 	x := f.workers[a.Worker]
 	if x == nil {

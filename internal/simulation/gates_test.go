@@ -204,7 +204,7 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 	if p := paceOf(g); p.Max > 0 {
 		free := p.Max
 		if r.id.Kind() == belay.GateRate {
-			free -= r.held // tokens that are kept for executions that have passed the gate
+			free -= r.held // each execution that has passed the gate keeps a token for its run
 		}
 		if free <= 0 {
 			return 0

@@ -81,7 +81,7 @@ func newPlan(r *rand.Rand) plan {
 	p.hintPoll = between(r, 100*time.Millisecond, p.slowPoll)
 	p.outside = r.IntN(3)
 	p.hints = p.nodes > 1 && r.IntN(3) > 0
-	if p.hints && p.calm() { // then only the poll for lost hints can find due work in time
+	if p.hints && p.calm() { // with this slow poll, only the poll for lost hints (hintPoll) can find due work in time
 		p.slowPoll = 20 * time.Second
 	}
 	p.committers, p.pulse = 1+r.IntN(4)/3, r.IntN(4) == 0
