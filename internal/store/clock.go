@@ -104,7 +104,7 @@ func (c *Clock) readLocked(at, shown machine.Time) machine.Time {
 	}
 	now := c.steady()
 	if c.began && now == c.read && at == c.seen && shown <= c.last {
-		return c.last // several readings at the same time return the same result
+		return c.last // a second reading at the same moment returns the same result
 	}
 	c.read, c.seen = now, at
 	if !c.began {

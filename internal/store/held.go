@@ -19,8 +19,8 @@ var ErrSlow = errors.New("the commit took too long")
 // Holder is a store whose rows other processes can lock, and which can report their locks. A Store
 // may implement Holder.
 type Holder interface {
-	// Held reports which of the rows that a need names, and which tables, other transactions have
-	// locked at this moment. Held does not wait for any lock.
+	// Held reports which of the rows that a batch of commands needs, and which tables, other
+	// transactions have locked at this moment. Held does not wait for any lock.
 	Held(ctx context.Context, need machine.Need) (Held, error)
 }
 

@@ -22,7 +22,7 @@ type Vitals struct {
 	Damage error
 }
 
-// Seen collects the Vitals while a store works.
+// Seen collects, while a store works, the facts that make up its Vitals.
 type Seen struct {
 	mu     sync.Mutex
 	vitals Vitals

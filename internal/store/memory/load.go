@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// load copies the rows of a need, without duplicates.
+// load copies the rows that a batch of commands needs, without duplicates.
 func (s *Store) load(need machine.Need) *machine.Rows {
 	rows := &machine.Rows{
 		Now: s.nowLocked(), Epoch: s.epoch, Mark: s.mark, Beat: s.beat, Leapt: s.clock.Leapt(), Ahead: s.clock.Ahead(),
@@ -66,7 +66,7 @@ func (s *Store) ownerOf(id belay.ExecutionID) *machine.Worker {
 	return s.workers[e.Worker]
 }
 
-// lookUp loads the rows that a need names by their keys, such as chunks and signals.
+// lookUp loads the rows that the commands name by their keys, such as chunks and signals.
 func (s *Store) lookUp(need machine.Need, rows *machine.Rows) {
 	for _, k := range unique(need.Keys) {
 		if row, ok := s.keys[k]; ok {

@@ -22,8 +22,8 @@ type Store struct {
 
 	mu      sync.Mutex
 	closed  bool
-	walk    store.Walk  // the position of Prune
-	gates   store.Gates // the position of Prune among the gates
+	walk    store.Walk  // the execution after which the next Prune continues its search
+	gates   store.Gates // the gate after which the next Prune continues its search
 	epoch   belay.Token
 	mark    machine.Time
 	beat    time.Duration // the interval between marks of life, written with the mark

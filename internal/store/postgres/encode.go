@@ -27,11 +27,11 @@ type array []byte
 func (s *step) array(oid uint32, n, size int) array {
 	a := s.buffer.array(20 + n*(4+size))
 	if n == 0 {
-		a = be(a, 0) // no dimensions
+		a = be(a, 0) // number of dimensions of an empty array
 		a = be(a, 0)
 		return be(a, oid)
 	}
-	a = be(a, 1) // one dimension
+	a = be(a, 1) // number of dimensions
 	a = be(a, 1) // the array may have NULLs
 	a = be(a, oid)
 	a = be(a, uint32(n))

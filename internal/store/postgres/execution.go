@@ -20,7 +20,7 @@ type shape struct {
 }
 
 var updates = []shape{
-	// a checkpoint
+	// the columns that a checkpoint changes
 	updating(table.MaskOf(table.Seq, table.CheckAt, table.Checkpointed, table.Losses, table.StateSeq, table.Cost,
 		table.CostRest, table.ProgressAt)),
 	updating(table.MaskOf(table.State, table.ReadyAt, table.DueAt, table.CheckAt, table.Seq, table.Token, table.ClaimNo,
@@ -31,7 +31,7 @@ var updates = []shape{
 		table.RunSeq, table.Cost, table.CostRest,
 		table.Attempts, table.Losses, table.RunAt, table.FinishedAt, table.Reason, table.ReasonText, table.Worker,
 		table.Secret,
-		table.Class, table.Message, table.FailedBy)), // the end of a run
+		table.Class, table.Message, table.FailedBy)), // the columns that the end of a run changes
 	updating(everything),
 }
 

@@ -64,7 +64,7 @@ func (f *floors) looked(t *tx, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range t.looks {
-		at := t.cutoff.Add(-floorAge) // executions of later commits are ready after this time
+		at := t.cutoff.Add(-floorAge) // executions that later commits make ready are normally ready after this time
 		if due := t.rows.Ready[k.n].Due; len(due) > 0 {
 			at = min(at, t.executions[due[0]].Ready())
 		}

@@ -96,7 +96,7 @@ func TestALookFromTheFrontFindsHints(t *testing.T) {
 	}
 	t.Run("a check", func(t *testing.T) {
 		useFront(t, s)
-		exec(t, s, "UPDATE executions SET check_at = 5") // a change of another server
+		exec(t, s, "UPDATE executions SET check_at = 5") // stands for a commit of another server
 		if d := due(t, s); len(d.Checks) != 0 {
 			t.Fatal("the test is void: the front hides no check")
 		}

@@ -25,7 +25,7 @@ const (
 		"gen_random_uuid(), 0, '')"
 	tryExecution = "INSERT INTO executions (id, lane, created_at, seq, generation, input_gen, state, queue, " +
 		"workflow) VALUES ($1::uuid, 0, 0, 0, 0, 0, 6, '', '')"
-	tryTime       = "SET LOCAL lock_timeout = 1" // milliseconds; the minimum
+	tryTime       = "SET LOCAL lock_timeout = 1" // a millisecond, the minimum
 	selectLockers = `
 SELECT t.n, bool_or(l.mode IN ('ExclusiveLock', 'AccessExclusiveLock'))
 FROM unnest($1::text[]) WITH ORDINALITY t (name, n)
@@ -159,8 +159,8 @@ func (h *lockProbe) rows(ctx context.Context, c *conn) (missing []belay.Executio
 	return missing, nil
 }
 
-// withAncestors returns the executions of the need and their known ancestors, because a batch locks
-// both.
+// withAncestors returns the executions that the commands need and their known ancestors, because a
+// batch locks both.
 func (h *lockProbe) withAncestors() []belay.ExecutionID {
 	all := unique(h.need.Executions)
 	for i := 0; i < len(all); i++ {

@@ -75,7 +75,8 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 			t.soonest(x.OpenedAt) // the new session first needs a mark of life (a time that shows that a server runs)
 		}
 	}
-	if rows != nil && len(rows.Ready) > 0 { // other servers skipped these executions, which were locked
+	// other servers have skipped these ready executions while this transaction had them locked
+	if rows != nil && len(rows.Ready) > 0 {
 		for _, e := range rows.Executions {
 			if at := e.Ready(); at != 0 && at <= rows.Now {
 				t.ready(e)

@@ -30,7 +30,8 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 		if err := p.run(ctx); err != nil {
 			return err
 		}
-		if l.open > l.scan() { // there are so many that reading the newest executions in order is as fast
+		// so many executions have not ended that reading the newest executions in order is as fast
+		if l.open > l.scan() {
 			l.open, l.found = 0, nil
 			p = c.pipe()
 			l.walk(p)

@@ -73,8 +73,8 @@ type Store struct {
 	seen      store.Seen
 	parents   parents
 	laneCache laneCache
-	walk      store.Walk  // position of Prune
-	gates     store.Gates // position of Prune among the gates
+	walk      store.Walk  // the execution after which the next Prune continues its search
+	gates     store.Gates // the gate after which the next Prune continues its search
 	floors    floors
 	front     front
 	outbox    outbox

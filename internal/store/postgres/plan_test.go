@@ -180,7 +180,8 @@ func exercise(t *testing.T, s *Store) {
 		Sums:  []*machine.Sum{{SumRef: machine.SumRef{Execution: id, Name: "n"}, New: true}},
 	})
 	var saved, claimed, ended, all machine.Execution
-	for i, e := range []*machine.Execution{&saved, &claimed, &ended, &all} { // one for each shape of an update
+	// one execution for each statement that updates executions
+	for i, e := range []*machine.Execution{&saved, &claimed, &ended, &all} {
 		*e = *both[0]
 		e.New, e.Seq = false, 2
 		switch i {
@@ -221,7 +222,8 @@ func exercise(t *testing.T, s *Store) {
 	})
 	commit(&machine.Changes{Runs: []*machine.Run{{Execution: id, Token: 1, StartedSeq: 1, EndedSeq: 2, Class: 1}}})
 	commit(&machine.Changes{Keys: []machine.KeyRow{
-		{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id, Was: id}, // the execution takes its key again
+		// a key that is taken over from the execution that has it
+		{Key: machine.Key{Workflow: "w", Key: "k"}, Execution: id, Was: id},
 	}})
 	s.parents.all = nil // so that the ancestors are read again
 	commit(&machine.Changes{Mark: true})

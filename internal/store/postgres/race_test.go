@@ -321,7 +321,8 @@ func TestClaimAgainstTheEndOfASession(t *testing.T) {
 	w = a.openWorker(2)
 	a.submit(2)
 	var late machine.Reply
-	if _, err := b.duringAttempt(2, func(*machine.Rows) { // the first attempt learns that it needs another lock
+	// in the second attempt, because the first attempt only learns that it needs an exclusive lock
+	if _, err := b.duringAttempt(2, func(*machine.Rows) {
 		end = a.waits(func() { late = a.try(claim(w, 1, 1)) })
 	}, &machine.End{Worker: w}); err != nil {
 		t.Fatal(err)

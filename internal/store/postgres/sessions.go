@@ -52,7 +52,7 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	}
 	var out []store.WorkerRow
 	row := func(r columns) error {
-		c := &conn{} // a new conn, because callers may keep and change the spec
+		c := &conn{} // a new conn has an empty cache of specs, because callers may keep and change a spec
 		x, err := c.scanWorker(r)
 		if err == nil && len(out) < int(limit) {
 			out = append(out, store.WorkerRow{Worker: x})

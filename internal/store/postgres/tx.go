@@ -23,7 +23,7 @@ type tx struct {
 	xid        string // number of the transaction, by which the database reports its outcome
 	oldest     int64  // oldest schema version whose servers may write
 	rows       *machine.Rows
-	asked      map[belay.ExecutionID]struct{} // executions that the need names, and their known ancestors
+	asked      map[belay.ExecutionID]struct{} // executions that the commands need, and their known ancestors
 	executions map[belay.ExecutionID]*loaded
 	workers    map[belay.WorkerID]session
 	specs      map[belay.ExecutionID]bool // loaded together with ready executions

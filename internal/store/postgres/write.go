@@ -97,7 +97,8 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 	}
 	for i, rows := range changed {
 		if len(rows) > 0 {
-			s := p.add(updates[i].text, nil) // need not count the changed rows, which are all locked
+			// the statement need not count the rows that it changes, because all are locked
+			s := p.add(updates[i].text, nil)
 			bindHot(s, updates[i].mask, rows)
 			bindColumn(s, &table.Executions.Columns[0], rows, row)
 		}
@@ -165,7 +166,7 @@ WHERE ended_at IS NULL`
 // the same batch already have the new expiry, and are written afterwards.
 func (t *tx) writeGrace(p *pipe, c *machine.Changes) error {
 	if c.Grace != 0 {
-		latest := machine.Time(math.MaxInt64).Add(0) // the largest time
+		latest := machine.Time(math.MaxInt64).Add(0) // the largest Time, because Add stops there
 		p.add(extendWorkers, nil).int(table.Microseconds(c.Grace)).int(int64(t.rows.Now)).int(int64(latest))
 	}
 	return nil

@@ -124,7 +124,8 @@ func TestMovingTheLogKeepsTheCache(t *testing.T) {
 	}
 	for n := range byte(3) {
 		s.move(t.Context())
-		if err := batch(t, s, belay.ExecutionID{2, n}); err != nil { // the log begins again
+		// after the move this commit writes to the beginning of the log again
+		if err := batch(t, s, belay.ExecutionID{2, n}); err != nil {
 			t.Fatal(err)
 		}
 		if s.cache.get(first) == nil {

@@ -101,7 +101,7 @@ func (g *generation) close() error {
 	err := g.file.Close()
 	g.file = nil
 	if info, serr := os.Stat(strings.TrimSuffix(g.path, generationFile) + "-wal"); serr == nil && info.Size() > 0 {
-		return err // another process reads the database
+		return err // the log is left, because another process reads the database
 	}
 	return errors.Join(err, remove(g.path))
 }

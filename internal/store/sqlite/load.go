@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// load reads the rows of a need.
+// load reads the rows that a batch of commands needs.
 func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 	rows := &machine.Rows{Now: t.now, Epoch: t.epoch, Mark: t.mark, Beat: t.beat, Leapt: t.store.clock.Leapt(),
 		Ahead: t.store.clock.Ahead()}

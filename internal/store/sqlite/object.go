@@ -18,7 +18,8 @@ var (
 	insertAudit = insertInto(table.Trail)
 )
 
-// loadObjects loads the objects that the need names, and then those to which the loaded rows refer.
+// loadObjects loads the objects that the commands need, and then those to which the loaded rows
+// refer.
 func (t *tx) loadObjects(rows *machine.Rows, need machine.Need) error {
 	if err := t.loadThese(rows, unique(need.Objects)); err != nil {
 		return err

@@ -46,14 +46,14 @@ type Store struct {
 	path    string
 	options Options
 
-	writing   chan struct{} // a lock for the fields from writer to walk
+	writing   chan struct{} // a lock for the fields from writer to walk; its holder has sent a value
 	writer    *conn         // nil if read-only
 	texts     texts
 	cache     cache
 	log       log
 	gen       generation
-	walk      store.Walk  // position of Prune
-	gates     store.Gates // position of Prune among the gates
+	walk      store.Walk  // the execution after which the next Prune continues its search
+	gates     store.Gates // the gate after which the next Prune continues its search
 	readers   chan *conn  // nil stands for a connection that is not open yet
 	vital     chan *conn  // for reads of the engine and of owners
 	connector driver.Connector

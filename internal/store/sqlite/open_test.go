@@ -213,7 +213,7 @@ func TestReadOnlyReadsBesideAnEngine(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if prune != nil { // there is nothing to prune
+	if prune != nil { // Prune succeeds, because there is nothing to delete
 		t.Errorf("prune: %v", prune)
 	}
 	if err := engine.Close(); err != nil {

@@ -45,7 +45,8 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
 		out = nil
 		row := func(r columns) error {
-			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec])) // a new spec, which callers may keep
+			// an empty cache, because callers may keep and change a spec
+			x, err := scanWorker(r, new(table.Parsed[belay.WorkerSpec]))
 			if err == nil && len(out) < limit {
 				out = append(out, store.WorkerRow{Worker: x})
 			}

@@ -114,7 +114,7 @@ func (t *tx) writeGrace(c *machine.Changes) error {
 		return nil
 	}
 	t.args.int(table.Microseconds(c.Grace)).int(int64(t.now))
-	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // the largest time
+	t.args.int(int64(machine.Time(math.MaxInt64).Add(0))) // the largest Time, because Add stops there
 	_, err := t.exec(t.ctx, "UPDATE workers SET expires_at = min(max(expires_at + ?, ? + ttl), ?) WHERE ended_at "+
 		"IS NULL")
 	return err

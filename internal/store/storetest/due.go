@@ -290,7 +290,7 @@ var dueCases = []testCase{
 		for _, o := range []belay.Outcome{belay.OutcomeSucceeded, belay.OutcomeFailed, belay.OutcomeTimedOut} {
 			e.settle(run(policy(belay.Policy{MaxAttempts: 1})), o)
 		}
-		e.settle(run(), belay.OutcomeFailed) // the second failure
+		e.settle(run(), belay.OutcomeFailed) // the second dead letter with the reason permanent_error
 		again := run(policy(belay.Policy{MaxAttempts: 1}))
 		e.settle(again, belay.OutcomeTimedOut)
 		e.control(again.Execution, belay.ActionRetry)

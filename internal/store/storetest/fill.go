@@ -44,7 +44,7 @@ func fillValue(v reflect.Value, n *int) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Uint8:
-		v.SetUint(uint64(*n%7 + 1)) // valid for states, classes and bytes alike
+		v.SetUint(uint64(*n%7 + 1)) // a number from 1 to 7, which is valid for states, classes and bytes
 	case reflect.Uint64, reflect.Uint:
 		v.SetUint(uint64(*n))
 	case reflect.Int, reflect.Int64:

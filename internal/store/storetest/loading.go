@@ -17,7 +17,7 @@ var loadCases = []testCase{
 		child := e.child(root, "c")
 		childLease := e.claim(worker, 2, 1)[0]
 		grandchild := e.child(childLease, "g")
-		e.submit() // an execution that the need does not name
+		e.submit() // an execution that the load does not request
 		rows := e.rows(machine.Need{
 			Executions: []belay.ExecutionID{grandchild, root.Execution, grandchild, {}, e.id()},
 		})
@@ -43,7 +43,7 @@ var loadCases = []testCase{
 			Ready: []machine.ReadyQuery{{Lane: lane.ID, Limit: 2}, {Lane: high, Limit: 9}, {Lane: lane.ID, Limit: 9}},
 		})
 		want := []machine.ReadyLane{
-			{Due: []belay.ExecutionID{second, third}}, // no Next, because the limit was reached
+			{Due: []belay.ExecutionID{second, third}}, // Next is 0, because the limit was reached
 			{Due: []belay.ExecutionID{other}},
 			{Due: []belay.ExecutionID{second, third, first}, Next: e.row(late).DueAt},
 		}

@@ -29,7 +29,7 @@ type snapshot struct {
 	Due     store.Due
 	Counts  store.Counts
 	Tally   store.Tally
-	Rows    *machine.Rows // the rows of a need that names everything
+	Rows    *machine.Rows // the result of a load of all rows
 }
 
 // asked names the rows that a snapshot must read one by one, because no list contains them.
@@ -97,7 +97,7 @@ func take(ctx context.Context, s store.Store, a asked, wanted func(*machine.Exec
 	return snap, err
 }
 
-// everything adds all rows of a record to a need.
+// everything adds all rows of a record to the rows that a load requests.
 func everything(need *machine.Need, rec *machine.Record) {
 	id := rec.Execution.ID
 	need.Executions = append(need.Executions, id)

@@ -151,7 +151,7 @@ func needOf(c *machine.Changes) machine.Need {
 	return need
 }
 
-// rows loads the rows of a need and writes nothing.
+// rows loads the requested rows and writes nothing.
 func (e *env) rows(need machine.Need) *machine.Rows {
 	e.Helper()
 	var rows *machine.Rows

@@ -97,7 +97,7 @@ func walkTime(t *testing.T) time.Duration {
 	return d
 }
 
-// walker is the state of one random walk.
+// walker is the state of one random walk (a long sequence of commands).
 type walker struct {
 	t       *testing.T
 	rt      *rapid.T
@@ -227,7 +227,7 @@ func (w *walker) compare(rt *rapid.T, wanted func(*machine.Execution) bool) {
 	if err != nil {
 		rt.Fatalf("read the store: %v", err)
 	}
-	if !reflect.DeepEqual(want, got) { // faster than a full comparison
+	if !reflect.DeepEqual(want, got) { // DeepEqual is faster than cmp.Diff
 		if diff := cmp.Diff(want, got, equal...); diff != "" {
 			rt.Fatalf("rows differ (-memory +store):\n%s", diff)
 		}

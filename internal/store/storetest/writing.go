@@ -187,7 +187,7 @@ var writeCases = []testCase{
 		short := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(2 * time.Second) })
 		ended, own := e.open(), e.open()
 		e.ok(&machine.End{Worker: ended})
-		e.clock.Advance(3 * time.Second) // less than the rules need to extend sessions
+		e.clock.Advance(3 * time.Second) // too short a time for the rules to extend sessions by themselves
 		long := e.open(func(s *belay.WorkerSpec) { s.TTL = belay.Duration(time.Minute) })
 		before := e.sessions()
 		given := *before[own]
@@ -195,7 +195,7 @@ var writeCases = []testCase{
 		e.mustWrite(&machine.Changes{Grace: 2 * time.Second, Workers: []*machine.Worker{&given}})
 		after := e.sessions()
 		for id, want := range map[belay.WorkerID]machine.Time{
-			short: e.now().Add(2 * time.Second), // extended at least to its TTL from now
+			short: e.now().Add(2 * time.Second), // it had expired, so it now lives for its TTL
 			long:  before[long].ExpiresAt.Add(2 * time.Second),
 			ended: before[ended].ExpiresAt,
 			own:   12345,
