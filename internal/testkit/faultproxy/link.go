@@ -99,7 +99,7 @@ func (l *link) deliver(d Direction, dst net.Conn, queue <-chan piece) {
 	for m := range queue {
 		if !l.pause(time.Until(m.due)) || !l.pause(l.p.transfer(len(m.data))) || !l.allowed(d) || d == Down &&
 			l.half.Load() {
-			continue // the data is dropped
+			continue // the link was cut, or is half open, so the data is dropped
 		}
 		data, whole := l.p.through(d, m.data)
 		if _, err := dst.Write(data); err != nil && !l.half.Load() || !whole {

@@ -37,10 +37,10 @@ func (s *Server) CPU() time.Duration {
 func used(stat, postmaster string) time.Duration {
 	pid, rest, _ := strings.Cut(stat, " (")
 	fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])
-	first := 11 // user and system time of the process
+	first := 11 // index of the process's own user time; its system time follows
 	switch postmaster {
 	case pid:
-		first = 13 // user and system time of child processes that have ended
+		first = 13 // index of the user time of child processes that have ended; their system time follows
 	case fields[1]:
 	default:
 		return 0

@@ -156,7 +156,7 @@ func (f *Finding) resumed(e *Entry) {
 func (f *Finding) again(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if s == nil || s.Run(e.Token) == nil {
-		return // G2 reports this case
+		return // the checker of G2 in the chaos tests reports a step of an unknown run
 	}
 	_, name, _ := strings.Cut(e.Name, "/")
 	name, err := url.PathUnescape(name)

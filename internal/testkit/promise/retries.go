@@ -83,7 +83,7 @@ func backoff(p belay.Policy, n int) time.Duration {
 func (f *Finding) slept(e *Entry) {
 	s := f.History.Story(e.Execution)
 	if s == nil {
-		return // G2 reports this case
+		return // there is no history with which to compare the sleep
 	}
 	base := int64(0)
 	if r := s.Run(e.Token); r != nil {

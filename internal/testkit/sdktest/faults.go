@@ -110,7 +110,7 @@ var faults = []testCase{
 		won := make(chan struct{})
 		c.wire.on("claim", true, 1, func(ctx context.Context, _ call) error {
 			close(won)
-			<-ctx.Done() // the reply never arrives
+			<-ctx.Done() // keeps the reply back until the worker stops waiting for it
 			return errCut
 		})
 		id := e.start(nil)

@@ -223,7 +223,7 @@ var gates = []testCase{
 						workflow.With(belay.WithGates(belay.Gates{Concurrency: &limit})))
 				})
 				if run == 1 {
-					time.Sleep(10 * time.Second) // by then the child has started
+					time.Sleep(10 * time.Second) // the child starts during this time
 					return 0, errors.New("again")
 				}
 				return child.Wait(ctx)
@@ -474,7 +474,7 @@ var gates = []testCase{
 				})
 			})
 			b := workflow.Go(ctx, "call", func(ctx context.Context) (string, error) {
-				time.Sleep(time.Second) // by then the other step has begun
+				time.Sleep(time.Second) // the other step begins during this time
 				return workflow.Step(ctx, "call", func(context.Context) (string, error) {
 					calls.Add(1)
 					return "call", nil

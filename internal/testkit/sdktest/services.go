@@ -73,7 +73,7 @@ var services = []testCase{
 		}
 		all.Wait()
 		want(e, ids[0], int64(1))
-		again := e.start(1, belay.IdempotencyKey("invoice 7")) // submitted after the first execution has ended
+		again := e.start(1, belay.IdempotencyKey("invoice 7")) // the same key, after the first execution has ended
 		for _, id := range ids {
 			if id != ids[0] || again != ids[0] {
 				e.Errorf("a second execution: %s and %s beside %s", id, again, ids[0])
@@ -149,7 +149,7 @@ var services = []testCase{
 			if ended.Failure == nil || ended.Failure.Class != belay.ClassTransient || len(at) != len(seconds)+1 {
 				e.Fatalf("%d runs, and it ended with %+v", len(at), ended.Failure)
 			}
-			for i, s := range seconds { // the jitter adds a quarter at most
+			for i, s := range seconds { // each wait has its backoff, plus at most a quarter as jitter
 				least := time.Duration(s) * time.Second
 				e.within(fmt.Sprintf("wait %d", i+1), at[i+1].Sub(at[i]), least, least+least/4+100*time.Millisecond)
 			}

@@ -100,7 +100,7 @@ var stops = []testCase{
 			return work(ctx, "done", 20*time.Second)
 		}), func(o *worker.Options) { o.Concurrency = 1 })
 		e.settle()
-		first, second := start(), start() // the worker has one slot
+		first, second := start(), start() // the worker has one slot, so it runs only the first
 		e.sleep(5 * time.Second)
 		c.stop()
 		want(e, first, "done")

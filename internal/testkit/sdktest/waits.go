@@ -198,7 +198,7 @@ var waits = []testCase{
 			e.sleep(500 * time.Millisecond)
 			e.signal(id, "noise", nil)
 		}
-		e.sleep(1200 * time.Millisecond) // by then, the last signal has woken the execution once more
+		e.sleep(1200 * time.Millisecond) // during this time, the last signal wakes the execution once more
 		e.wantState(id, belay.Waiting)
 		if n := e.count(id, "suspended"); n < 3 {
 			e.Errorf("suspended %d times in 5 s\n%s", n, e.history(id))
