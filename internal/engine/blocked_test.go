@@ -22,9 +22,9 @@ type shared struct {
 	store.Store
 	mu      sync.Mutex
 	held    store.Held
-	unnamed bool // the store cannot report which rows are locked
-	urgent  bool // only urgent commits wait
-	busy    int  // number of commits that were busy
+	unnamed bool // if set, the store cannot report which rows are locked
+	urgent  bool // if set, only urgent commits wait
+	busy    int  // number of commits that waited for locked rows
 }
 
 func newShared() *shared { return &shared{Store: memory.New(time.Now)} }

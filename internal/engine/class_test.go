@@ -21,8 +21,8 @@ import (
 type gates struct {
 	store.Store
 	mu     sync.Mutex
-	closed bool // ordinary commits wait
-	shut   bool // urgent commits wait
+	closed bool // if set, ordinary commits wait
+	shut   bool // if set, urgent commits wait
 	next   chan struct{}
 	wrote  []string // the contents of each commit
 }

@@ -46,7 +46,7 @@ type claim struct {
 	arrived uint64 // number of the claim in the order of arrival
 	sent    *call  // the command of this claim that waits for its reply, or nil
 	woken   bool   // the claim is in dispatcher.woken
-	rank    int    // see failedRuns.rank; valid during a sort
+	rank    int    // the result of failedRuns.rank, valid only while claims are sorted
 	notify  chan struct{}
 }
 

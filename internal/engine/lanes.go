@@ -18,7 +18,7 @@ type lane struct {
 	machine.Lane
 	hint   machine.Time
 	timer  machine.Time // when the lane's timer fires, no later than a hint in the future; 0 if the lane has no timer
-	told   uint64       // number of the newest news about the lane (see dispatcher.news)
+	told   uint64       // number of the newest report about the lane; see dispatcher.news
 	used   machine.Time // time of the newest report that an execution in the lane may be ready
 	shut   belay.GateID // the shut gate of the lane's queue or workflow when the lane was last read; empty for none
 	takers map[*session]struct{}

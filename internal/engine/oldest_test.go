@@ -107,8 +107,8 @@ func TestTheLongestWaitIsThatOfADueExecution(t *testing.T) {
 	})
 }
 
-// Rule: the wait at a gate that the execution names is no wait for a worker, neither while the gate is
-// shut nor after it has let the execution through.
+// Rule: the time for which an execution waited at a gate that it names does not count as a wait for a
+// worker, not even after the gate has let the execution through.
 func TestTheWaitAtAGateIsNotCounted(t *testing.T) {
 	measure(t, func(t *testing.T, e *waits) {
 		one := belay.Submission{Workflow: "w", Gates: belay.Gates{Concurrency: &belay.Concurrency{Name: "x", Max: 1}}}

@@ -29,7 +29,7 @@ type sweeper struct {
 	mu       sync.Mutex
 	next     machine.Time  // time of the next planned sweep
 	marked   machine.Time  // time of the last mark that was written
-	counted  machine.Time  // when the sessions were last read to compute the interval
+	counted  machine.Time  // when the sessions were last read to compute the interval of the marks
 	marks    int64         // marks that were written without another command
 	promised time.Duration // the interval that this engine wrote with its last mark and must keep
 	interval time.Duration // the interval between two marks; 0 while no session is open
