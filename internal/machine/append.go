@@ -35,7 +35,7 @@ type SumRef struct {
 type Sum struct {
 	SumRef
 	Bytes int64
-	Token belay.Token // of the run that wrote the newest chunk
+	Token belay.Token // token of the run that wrote the newest chunk
 	Own   int64       // total bytes of the chunks that this run wrote
 	Log   bool        // the name belongs to a log: its writer dropped chunks between head and tail at least once
 	New   bool
@@ -49,7 +49,7 @@ const maxChunks = 1 << 40
 // and does not raise the execution's seq.
 type Append struct {
 	belay.Chunk
-	judged *judged // nil before Judge
+	judged *judged // the result of Judge; nil before Judge is called
 }
 
 // Judge computes the hash of the chunk.

@@ -119,11 +119,11 @@ type Rows struct {
 	Ready       []ReadyLane // one for each query, in the order of the queries
 	Keys        []KeyRow
 	Letters     []*DeadLetter
-	Specs       []*Spec // of Need.Specs and of the ready executions
+	Specs       []*Spec // the specs of Need.Specs and of the ready executions
 	Runs        []*Run
 	Ops         []Op
-	Signals     []*Signal // of Need.Signals and of Need.Mailboxes; one row may come twice
-	Chunks      []Chunk   // of Need.Chunks and of Need.Drops, without Data
+	Signals     []*Signal // the signals of Need.Signals and Need.Mailboxes; one row may come twice
+	Chunks      []Chunk   // the chunks of Need.Chunks and Need.Drops, without Data
 	Sums        []*Sum
 	Checkpoints []*Checkpoint
 	Objects     []*Object
@@ -160,10 +160,10 @@ type Changes struct {
 	Signals     []*Signal
 	Consumed    []*Signal // signals whose ConsumedBy was changed
 	Deeds       []*Deed
-	DeadLetters []*DeadLetter // new or changed ones
+	DeadLetters []*DeadLetter // new or changed dead letters
 	Workers     []*Worker
 	Keys        []KeyRow
-	Drops       []ChunkDrop // deleted before Chunks are written
+	Drops       []ChunkDrop // chunks to delete before Chunks are written
 	Chunks      []*Chunk
 	Sums        []*Sum
 	Objects     []*Object

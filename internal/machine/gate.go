@@ -86,9 +86,9 @@ type gate struct {
 	counted bool // the batch has read held, line and members
 	err     error
 
-	dirty  bool // the body changed
+	dirty  bool // the stored state of the gate has changed
 	terms  bool // an execution has set the limit or rate; it is stored once an execution waits or has a place
-	looked bool // lineAt is set
+	looked bool // lookBy has set lineAt
 	lineAt Time // when an Admit for the executions in line is due, 0 for never
 }
 

@@ -17,13 +17,13 @@ type DeadLetter struct {
 	Execution  belay.ExecutionID
 	Generation int
 	Seq        int64
-	Token      belay.Token // of the run that failed, 0 if there was none
+	Token      belay.Token // token of the run that failed, 0 if there was none
 	Reason     string      // one of belay.DeadLetterReasons
 	Class      belay.Class
 	Message    string
 	FailedBy   belay.FailedBy
 	At         Time
-	Resolution string // empty while open
+	Resolution string // empty while the dead letter is open
 	ResolvedBy string
 	ResolvedAt Time
 	Notes      []LetterNote

@@ -10,7 +10,7 @@ import "github.com/belaydev/belay"
 // that moment comes too late.
 type NoWorker struct {
 	Execution belay.ExecutionID
-	Seq       int64 // of the execution when the engine read it
+	Seq       int64 // seq of the execution when the engine read it
 }
 
 // NoWorkers is the error of an execution that no connected worker could take. Programs watch for

@@ -44,7 +44,7 @@ type Audit struct {
 	At    Time
 	Actor string
 	ObjectRef
-	Version        int64 // of the object after the action
+	Version        int64 // version of the object after the action
 	Action, Reason string
 	Op             belay.OpID
 }

@@ -13,7 +13,7 @@ import (
 type Execution struct {
 	ID     belay.ExecutionID
 	Parent belay.ExecutionID // zero for a root
-	Child  string            // the key under which the parent started it
+	Child  string            // the key under which the parent started the execution
 	// ParentGen is the generation of the parent that started this child. When the parent has a
 	// newer generation, the child is cancelled as if its parent had ended.
 	ParentGen int
@@ -23,7 +23,7 @@ type Execution struct {
 	Lane      LaneID
 	Policy    *belay.Policy // nil for the defaults; never changed in place
 	Gates     *belay.Gates  // the gates that the execution names; nil for none, never changed in place
-	External  bool          // only external owners may own it; never changed
+	External  bool          // only external owners may own the execution; never changed
 
 	State      belay.State
 	PausedFrom belay.State  // while paused: the state to which resume returns
@@ -79,7 +79,7 @@ type Execution struct {
 	PauseRequested bool
 	Preempting     bool
 
-	Class    belay.Class // of the failure; 0 if the execution has not failed
+	Class    belay.Class // class of the failure; 0 if the execution has not failed
 	Message  string
 	FailedBy belay.FailedBy // the part of Belay that ended the execution; 0 if its owner reported the failure
 
@@ -202,7 +202,7 @@ type Spec struct {
 	Priority     int
 	Key          string
 	Trigger      belay.Trigger
-	Hash         [32]byte // of the whole submission
+	Hash         [32]byte // hash of the whole submission
 }
 
 // MaxCarried is the size in bytes up to which a store loads the inputs of ready executions together
@@ -263,7 +263,7 @@ type Run struct {
 	EndedAt      Time
 	Outcome      belay.Outcome
 	Final        bool       // the execution ended with this run
-	Op           belay.OpID // of the settlement
+	Op           belay.OpID // operation id of the settlement
 	OpSum        OpSum
 	Output       []byte
 	Class        belay.Class
@@ -316,14 +316,14 @@ type Deed struct {
 	Op        belay.OpID
 	OpSum     OpSum
 	At        Time
-	Token     belay.Token // of the run that the action ended, if any
+	Token     belay.Token // token of the run that the action ended, if any
 	Final     bool
 }
 
 // Worker is the row of a worker's session.
 type Worker struct {
 	ID          belay.WorkerID
-	Spec        belay.WorkerSpec // with defaults filled in; never changes
+	Spec        belay.WorkerSpec // the spec with defaults filled in; never changes
 	State       belay.WorkerState
 	OpenedAt    Time
 	HeartbeatAt Time

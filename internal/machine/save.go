@@ -5,7 +5,7 @@ import "github.com/belaydev/belay"
 // Save writes a checkpoint on behalf of the run's owner.
 type Save struct {
 	belay.Save
-	judged *judged // nil before Judge
+	judged *judged // the result of Judge; nil before Judge is called
 }
 
 // Judge checks that the checkpoint's data is a valid payload, and computes the checksum (OpSum) of

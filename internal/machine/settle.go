@@ -14,7 +14,7 @@ type Settle struct {
 	belay.Settlement
 	// Jitter is a random number in [0, 1), for the backoff.
 	Jitter float64
-	judged *judged // nil before Judge
+	judged *judged // the result of Judge; nil before Judge is called
 }
 
 // Judge checks the output and computes the operation's sum.

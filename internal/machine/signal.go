@@ -5,7 +5,7 @@ import "github.com/belaydev/belay"
 // Deliver delivers a signal to an execution.
 type Deliver struct {
 	belay.SignalRequest
-	judged *judged // nil before Judge
+	judged *judged // the result of Judge; nil before Judge is called
 }
 
 // Judge checks the payload and computes the operation's sum.

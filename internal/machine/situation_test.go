@@ -10,7 +10,7 @@ import (
 type subject struct {
 	*stage
 	id    belay.ExecutionID
-	lease belay.Lease // the lease of its last claim, zero if it was never claimed
+	lease belay.Lease // the lease of the execution's last claim, zero if it was never claimed
 	owner belay.WorkerID
 	other belay.WorkerID // another worker with free slots that may claim the same executions
 }

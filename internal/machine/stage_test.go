@@ -18,7 +18,7 @@ type stage struct {
 	*keeper
 	t     *testing.T
 	ids   byte
-	claim map[belay.WorkerID]int64 // last claim number
+	claim map[belay.WorkerID]int64 // the number of each worker's last claim
 }
 
 func newStage(t *testing.T) *stage {

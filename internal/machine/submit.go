@@ -20,7 +20,7 @@ type Submit struct {
 	// backoff, the scheduled and the start timeout, and OnNoWorker. They do not belong to the
 	// submission: its repetition may come with other defaults.
 	Defaults belay.Policy
-	judged   *judged // nil before Judge
+	judged   *judged // the result of Judge; nil before Judge is called
 }
 
 // Judge checks the submission and computes its hash.

@@ -19,16 +19,16 @@ type world struct {
 	sums    map[SumRef]*Sum
 	lanes   map[LaneID]bool
 	ready   map[LaneID][]*Execution
-	fresh   map[LaneID][]*Execution // became ready in this batch
+	fresh   map[LaneID][]*Execution // executions that became ready in this batch
 
-	assigned     []*Execution // got an owner in this batch
+	assigned     []*Execution // executions that got an owner in this batch
 	dirty        []*Execution
 	isDirty      map[*Execution]bool
 	dirtyRuns    map[*Run]bool
 	dirtyWorkers []*Worker
 	gates        map[belay.GateID]*gate
 	looked       []gateTerms // the terms that own has replaced; see forgetTerms
-	gateOrder    []*gate     // in the order of their first use
+	gateOrder    []*gate     // the gates in the order of their first use
 	lines        map[belay.GateID][]*Execution
 	unasked      map[*Execution]bool // due executions with a gate that the batch has not read
 	following    []Command           // commands that follow from the present command
