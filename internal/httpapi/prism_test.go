@@ -69,7 +69,7 @@ type prism struct {
 	t      *testing.T
 	url    string
 	doc    *document
-	passed map[string]bool // "GET /path 200"
+	passed map[string]bool // the answers without a violation, such as "GET /path 200"
 	silent int             // the number of requests that Prism has not answered
 }
 
