@@ -49,7 +49,7 @@ type commit struct {
 	at      machine.Time  // the time of the commit by the store's clock
 	real    time.Duration // the time since the beginning of the simulation
 	node    string
-	changes *machine.Changes // empty for a mark of life
+	changes *machine.Changes // empty if the commit wrote only a mark of life
 	beat    time.Duration    // the interval until the next mark of life, as the server announced it
 }
 
