@@ -38,7 +38,7 @@ func (h Held) None() bool { return h.Tables|h.Shut == 0 && len(h.Rows) == 0 }
 // Row names a row that may be locked.
 type Row struct {
 	Kind RowKind
-	ID   [16]byte    // of a session or an execution
+	ID   [16]byte    // id of a session or an execution
 	Key  machine.Key // an idempotency key
 }
 

@@ -8,7 +8,7 @@ import "slices"
 type buffer struct {
 	room  []byte // memory for arrays
 	taken int    // used part of room
-	asked int    // total requested since the last clear, with or without room
+	asked int    // bytes requested since the last clear, also those for which there was no room
 
 	message []byte // encoded bytes that are not written yet
 }

@@ -82,7 +82,7 @@ type Store struct {
 	writers pool
 	pulse   pool // one connection, for commits that keep sessions alive
 	readers pool
-	vital   pool // for reads of the engine and of owners
+	vital   pool // connections for reads of the engine and of owners
 	probe   pool // one connection, which searches for locks of other transactions
 
 	mu     sync.Mutex

@@ -49,7 +49,7 @@ type look struct {
 	machine.ReadyQuery
 	n       int          // index of the query
 	from    machine.Time // 0 to search from the beginning of the index
-	lowered uint64       // how often the floor was lowered before
+	lowered uint64       // how often the lane's floor had been lowered when the search began
 }
 
 // lockReady adds the searches for due executions.

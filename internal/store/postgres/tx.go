@@ -26,7 +26,7 @@ type tx struct {
 	asked      map[belay.ExecutionID]struct{} // executions that the commands need, and their known ancestors
 	executions map[belay.ExecutionID]*loaded
 	workers    map[belay.WorkerID]session
-	specs      map[belay.ExecutionID]bool // loaded together with ready executions
+	specs      map[belay.ExecutionID]bool // executions whose specs were loaded with the ready executions
 	looks      []look
 	virtual    map[belay.ExecutionID]belay.Token // runs that begin and get no row until they end
 }
@@ -46,7 +46,7 @@ type mode struct {
 	strict             map[belay.WorkerID]bool // sessions to lock exclusively
 	grace              bool                    // extend all sessions, under the advisory lock lockGrace
 
-	wait time.Duration // for rows that other transactions have locked; 0 means the usual time
+	wait time.Duration // how long to wait for rows that other transactions have locked; 0 means the usual time
 }
 
 // Reasons to begin a transaction again in another mode.

@@ -55,7 +55,7 @@ type Store struct {
 	walk      store.Walk  // the execution after which the next Prune continues its search
 	gates     store.Gates // the gate after which the next Prune continues its search
 	readers   chan *conn  // nil stands for a connection that is not open yet
-	vital     chan *conn  // for reads of the engine and of owners
+	vital     chan *conn  // connections for reads of the engine and of owners
 	connector driver.Connector
 
 	mu     sync.Mutex

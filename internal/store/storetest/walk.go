@@ -107,7 +107,7 @@ type walker struct {
 	folder  *folder
 	seen    map[string]int
 	asked   asked
-	now     *snapshot // of the memory store
+	now     *snapshot // the content of the memory store after the last step
 	records map[belay.ExecutionID]*machine.Record
 	judge   *judge
 
@@ -115,7 +115,7 @@ type walker struct {
 	made      uint64
 	latest    time.Time
 	sent      []machine.Command
-	known     []belay.ExecutionID // includes executions that were never accepted
+	known     []belay.ExecutionID // ids of submissions, also of those that were never accepted
 	workers   []belay.WorkerID
 	leases    []belay.Lease // all leases that were ever won
 	ops       []belay.OpID
