@@ -21,7 +21,7 @@ type Finding struct {
 // OK counts a check that found no violation.
 func (f *Finding) OK() { f.Looked++ }
 
-// Count counts one of the events that must happen at least once.
+// Count counts an event that must happen at least once in a test; see History.Sometimes.
 func (f *Finding) Count(what string) { f.History.count(what) }
 
 // Violation records a broken promise, and the execution if s is not nil.

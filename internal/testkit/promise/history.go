@@ -43,7 +43,7 @@ func (h *History) Story(id belay.ExecutionID) *Story {
 	return h.byID[id]
 }
 
-// count counts one of the events that must happen at least once.
+// count counts an event that must happen at least once in a test; see Sometimes.
 func (h *History) count(what string) {
 	if h.Sometimes == nil {
 		h.Sometimes = make(map[string]int)

@@ -68,7 +68,7 @@ var faults = []testCase{
 	{"a claim that fails each time is given up, and the other executions that it won run", func(e *env) {
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
-		var large atomic.Pointer[belay.ExecutionID] // each claim that returned this execution fails
+		var large atomic.Pointer[belay.ExecutionID] // each claim that wins this execution fails
 		c.wire.set(func(ctx context.Context, c call) error {
 			id := large.Load()
 			if c.op != "claim" || !c.done || c.err != nil || id == nil {
