@@ -32,7 +32,7 @@ func gateOf(id belay.GateID, o *Object, count *GateCount) (*gate, error) {
 	return g, nil
 }
 
-// Asks returns the gates that a claim of the execution asks, in this order: the gates that the
+// Asks returns the gates that a claim of the execution must pass, in this order: the gates that the
 // execution names, its queue and its workflow.
 func (e *Execution) Asks() []belay.GateID {
 	var ids []belay.GateID
@@ -42,9 +42,9 @@ func (e *Execution) Asks() []belay.GateID {
 	return ids
 }
 
-// Stops returns one of the gates that a claim of the due execution e asks, in the form of the API,
-// and reports whether this gate stops the claim now. The execution waits at no gate or at another
-// gate.
+// Stops returns one of the gates that a claim of the due execution e must pass, in the form of the
+// API, and reports whether this gate stops the claim now. The execution waits at no gate or at
+// another gate.
 func Stops(e *Execution, id belay.GateID, o *Object, count *GateCount, now Time) (belay.GateInfo, bool, error) {
 	g, err := gateOf(id, o, count)
 	if err != nil {
