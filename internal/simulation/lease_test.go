@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/testkit/promise"
 )
 
-// sign is a sign of life: a call that opens or renews a worker's session, with the times and the
+// sign is a call that opens or renews a worker's session, with the times and the
 // result that the worker observed.
 type sign struct {
 	from, to time.Duration
