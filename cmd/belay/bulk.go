@@ -24,18 +24,18 @@ const bulkLong = `Act on many dead letters or executions at once, which a filter
   belay bulk cancel --queue reports --dry-run
   belay bulk retry --workflow nightly --since 12h
 
-First belay counts the selection and shows ten of it; --dry-run ends there. Then it asks
-for a confirmation, unless --yes is given. A filter that selects everything needs --all.
+First belay counts the selection and shows the first ten; --dry-run ends there. Then it
+asks for a confirmation, unless --yes is given. A filter that selects everything needs --all.
 
 An execution carries the bulk out, run by a server (belay serve) or, without a server, by
 this command. It acts at the --rate, and begins with a --canary: on one execution, then
 on ten, then on the others. After each of these stages it waits until the executions that
-it has reopened have ended. If more than --max-failures of those that have ended have
-failed, the bulk stops by itself. belay get ID and belay watch ID show its progress, and
-belay cancel ID stops it. After a crash it continues, and acts on nothing twice.
+it has reopened have ended. If a larger share of the ended executions than --max-failures
+has failed, the bulk stops by itself. belay get ID and belay watch ID show its progress,
+and belay cancel ID stops it. After a crash it continues, and acts on nothing twice.
 
-The bulk acts on what was there when it began: on dead letters that were written before,
-or on executions that were submitted before.`
+The bulk acts only on dead letters that were written, or executions that were submitted,
+before it began.`
 
 func (a *app) bulkCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -101,11 +101,12 @@ func (f *bulkFlags) add(c *cobra.Command) {
 	s.StringVar(&f.Workflow, "workflow", "", "only of this `workflow`")
 	s.StringVar(&f.since, "since", "", "only "+when+" since this `time`, as 2026-11-20T08:00:00Z or a duration ago like 2h")
 	s.StringVar(&f.until, "until", "", "only "+when+" before this `time`, as 2026-11-20T08:00:00Z or a duration ago like 2h")
-	s.BoolVar(&f.bulk.All, "all", false, "select everything, if no other flag but a time or a state selects")
+	s.BoolVar(&f.bulk.All, "all", false,
+		"select everything; required if no flag other than --since, --until and --state selects")
 	s.StringVar(&f.bulk.Notes, "note", "", "the reason, which each dead letter and history keeps")
 	s.BoolVar(&f.bulk.DryRun, "dry-run", false, "count the selection, show ten of it, and change nothing")
 	s.Float64Var(&f.bulk.Rate, "rate", belay.DefaultBulkRate, "the highest `number` of actions per second")
-	s.StringVar(&f.canary, "canary", "1,10", "the `sizes` of the stages before the rest, or none")
+	s.StringVar(&f.canary, "canary", "1,10", "the `sizes` of the first stages, after which all others follow, or none")
 	words("canary", "1,10", "none")
 	s.StringVar(&f.failures, "max-failures", "10%", "the largest `share` of failures before the bulk stops by itself")
 	s.BoolVar(&f.yes, "yes", false, "do not ask for a confirmation")
@@ -181,7 +182,7 @@ func stages(text string) ([]int, error) {
 func (a *app) bulkActionCommand(action belay.BulkAction, brief string) *cobra.Command {
 	f := &bulkFlags{bulk: belay.Bulk{Action: action}}
 	c := &cobra.Command{
-		Use: string(action), Short: brief, Long: brief + ", all that the flags select. belay bulk --help has examples.",
+		Use: string(action), Short: brief, Long: brief + ". The flags select them. belay bulk --help has examples.",
 		Args: none,
 		RunE: func(c *cobra.Command, _ []string) error {
 			b, err := f.parse()

@@ -35,9 +35,9 @@ func (a *app) pauseCommand() *cobra.Command {
 	c := a.actionCommand("pause", "Pause an execution, or a queue, a workflow or a target",
 		"Pause an execution. If it is running, it stops at its next step. No worker runs it until belay resume.\n"+
 			"Signals are still delivered to a paused execution, and its deadlines still end it.\n\n"+
-			"With --queue, --workflow, --target, --limit or --rate belay pauses this gate: nothing new of the queue\n"+
-			"or the workflow, or that names the target, the limit or the rate, starts, and what runs goes on.\n"+
-			"The pause ends at --until, or with belay resume.\n\n"+
+			"With --queue, --workflow, --target, --limit or --rate belay pauses this gate: no execution of the queue\n"+
+			"or the workflow, or that names the target, the limit or the rate, starts a run. Runs that have started\n"+
+			"go on. The pause ends at --until, or with belay resume.\n\n"+
 			"  belay pause --queue reports --until 2h --reason 'the database is moved'",
 		func(c *belay.Control) { c.Action = belay.ActionPause })
 	c.Flags().StringVar(&f.until, "until", "",
@@ -63,8 +63,8 @@ func (a *app) retryCommand() *cobra.Command {
 			"again. With --input the execution starts over with another input, and all steps run again; the\n"+
 			"history calls this a requeue.\n\n"+
 			"With --from the results of the named step or wait, and all results that were saved after it, are\n"+
-			"discarded, and this work is done again. A wait that is discarded asks again: send its signal\n"+
-			"again. Steps of branches and with keys have names like branch/step[key]; belay get ID shows them.\n\n"+
+			"discarded, and this work is done again. A discarded wait waits again: send its signal once\n"+
+			"more. Steps of branches and with keys have names like branch/step[key]; belay get ID shows them.\n\n"+
 			"  belay retry ID --from approved --reason 'the answer had the wrong type'",
 		func(c *belay.Control) {
 			c.Action, c.From = belay.ActionRetry, from

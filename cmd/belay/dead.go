@@ -320,7 +320,7 @@ func (a *app) deadRequeueCommand() *cobra.Command {
 				control.Action = belay.ActionRequeue
 			}
 			return a.writing(ctx, func(b belay.Backend) error {
-				if control.Generation == 0 { // the retry must fail if another person resolves the dead letter now
+				if control.Generation == 0 { // the retry must fail if another person resolves the dead letter first
 					d, err := b.DeadLetter(ctx, id, 0)
 					if err != nil {
 						return err

@@ -93,14 +93,15 @@ runs.
   belay limits set crawler 5            the executions that name the limit crawler
   belay limits set queue:default 20     all runs of a queue
   belay limits set workflow:report 1    all runs of a workflow
-  belay limits rm crawler               let the limit that the executions name count`,
+  belay limits rm crawler               use the limit that the executions name again`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.gatesLsCommand("", "limit"),
 		a.gateCommand("set GATE MAX", "Set the limit of a name, a queue or a workflow",
-			"Set a limit. It counts before the limit that executions name. If more than MAX are under way, all of\n"+
-				"them go on, and nothing new starts until fewer are. GATE is the name of a limit, queue:NAME or\n"+
-				"workflow:NAME.", belay.GateLimit, belay.GateSetLimit, setMax, "a number"),
+			"Set a limit. It replaces the limit that executions name. If more than MAX executions (for a queue\n"+
+				"or a workflow: runs) are under way, all of them go on, and no other starts until fewer than MAX\n"+
+				"are under way. GATE is the name of a limit, queue:NAME or workflow:NAME.",
+			belay.GateLimit, belay.GateSetLimit, setMax, "a number"),
 		a.gateCommand("rm GATE", "Remove the limit that an operator has set",
 			"Remove the limit that an operator has set. The limit that executions name, if there is one, counts\n"+
 				"again; if no execution uses it, the next submission sets it anew.\n"+
@@ -124,12 +125,12 @@ func (a *app) ratesCommand() *cobra.Command {
 
   belay rates set mail 10/s               the runs of executions that name the rate mail
   belay rates set queue:default 100/1m    all runs of a queue
-  belay rates rm mail                     let the rate that the executions name count`,
+  belay rates rm mail                     use the rate that the executions name again`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.gatesLsCommand("", "rate"),
 		a.gateCommand("set GATE MAX/TIME", "Set the rate of a name, a queue or a workflow",
-			"Set a rate. It counts before the rate that executions name. GATE is the name of a rate, queue:NAME or\n"+
+			"Set a rate. It replaces the rate that executions name. GATE is the name of a rate, queue:NAME or\n"+
 				"workflow:NAME. MAX/TIME is like 10/s, 100/1m or 5/1h30m.", belay.GateRate, belay.GateSetRate,
 			func(c *belay.GateChange, args []string) (err error) {
 				c.Max, c.Per, err = pace(args[0])
@@ -162,8 +163,8 @@ func (a *app) breakersCommand() *cobra.Command {
 		Use: "breakers", Short: "Show and force the circuit breakers of targets", Args: none,
 		Long: `Show and force the circuit breakers of targets. A target is what runs call, as in
 payments:charge; executions name it (belay submit --target). After some failures its
-circuit breaker opens: executions that name the target wait and are charged nothing.
-After a while a few of them try, and if these succeed the breaker closes.
+circuit breaker opens: executions that name the target wait, and no attempt is counted.
+After a while the breaker lets one of them after the other try, and closes if two succeed.
 
   belay breakers ls
   belay breakers open payments:charge --reason 'the provider is down'

@@ -21,8 +21,8 @@ func (a *app) gatesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "gates", Short: "Show limits, rates, circuit breakers and pauses", Args: none,
 		Long: `Show the gates: the limits, rates, circuit breakers and pauses that decide when an
-execution may start a run. An execution at a gate that is shut waits, and nothing is
-charged to it. A gate is a kind and a name:
+execution may start a run. An execution at a gate that is shut waits, and no attempt is
+counted. A gate is a kind and a name:
 
   limit:NAME      the executions that name the limit (belay submit --concurrency)
   rate:NAME       the runs that name the rate (belay submit --rate)
@@ -193,7 +193,8 @@ func done(what, by, reason string) string {
 
 func (a *app) gatesGetCommand() *cobra.Command {
 	return a.readFlag(&cobra.Command{
-		Use: "get GATE", Short: "Show a gate with its holders and its line", Args: exactly("a gate"),
+		Use: "get GATE", Short: "Show a gate, the executions that count towards it, and those that wait",
+		Args: exactly("a gate"),
 		Long: "Show a gate, the executions that have one of its places, and those that wait at it, the next one\n" +
 			"first; a hundred of each at most. GATE is a kind, a colon and a name, as in queue:default or\n" +
 			"target:payments:charge.",
@@ -234,7 +235,7 @@ func (a *app) printGate(g *belay.GateDetail) error {
 	if b := g.Breaker; b != nil {
 		say("breaker", "%s; %d failures and %d successes counted", breakerOf(&g.GateInfo), b.FailureCount,
 			b.SuccessCount)
-		if b.Forced && (g.Open || g.Pause != nil) { // otherwise the line "why" names the operator and the reason
+		if b.Forced && (g.Open || g.Pause != nil) { // otherwise the line "why" names the operator who forced the state
 			say("forced", "%s", done(b.State, b.By, b.Reason))
 		}
 		if !b.OpenedAt.IsZero() {

@@ -61,7 +61,7 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 	})
 	defer fence.Close()
 	failed := func(err error) {
-		if !errors.Is(err, os.ErrProcessDone) { // tree.Done reports the end of the command
+		if !errors.Is(err, os.ErrProcessDone) { // if the command has ended, tree.Done tells it
 			giveUp(err)
 		}
 	}
@@ -94,7 +94,7 @@ func (k *keeper) keep(tree *process.Tree, end context.CancelCauseFunc) {
 			beat.Reset(k.heard(tree, fence, end, r))
 		case why := <-gaveUp:
 			select {
-			case <-tree.Done(): // the command ended at the same time
+			case <-tree.Done(): // the command has ended too, so there is nothing to kill
 				return
 			default:
 			}

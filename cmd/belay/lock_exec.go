@@ -98,7 +98,7 @@ func (a *app) lockExec(ctx context.Context, b belay.Backend, id belay.ExecutionI
 		ID: k.held.Lease.Run().String(), Args: argv, Dir: dir, Grace: f.grace, Env: k.environment(os.Environ()),
 		Stdin: k.held.Execution.Input,
 		Output: func(_ context.Context, c process.Chunk) error {
-			w := a.plain().out // the output is not screened, since the command is the user's own
+			w := a.plain().out // escape sequences are passed on, since the command is the user's own
 			if c.Stream == process.Stderr {
 				w = a.plain().err
 			}

@@ -31,7 +31,7 @@ type app struct {
 
 	data    string
 	server  string
-	store   string // the URL of the database for belay keys; empty if belay keys uses a data directory or a server
+	store   string // the URL of the store that --store or BELAY_STORE names, if the command uses it; else ""
 	keyFile string
 	output  string
 	verbose bool

@@ -138,7 +138,7 @@ func (s *serving) run(ctx context.Context) error {
 	go stopOnSecondRequest(ctx, atOnce, stop)
 	err = srv.Run(ctx, atOnce, s.backend)
 	if atOnce.Err() != nil {
-		return exitCode(130) // every acknowledged write is in the store
+		return exitCode(130) // no need to close the backend: every acknowledged write is in the store
 	}
 	if s.backend.Failure() != nil {
 		return err // return at once, since the results of running work could not be saved any more

@@ -28,7 +28,7 @@ type session struct {
 	backend belay.Backend
 	runner  *agent.Runner
 	view    *view
-	own     *announced // the Backend of the worker: the same engine, but outages are printed
+	own     *announced // the Backend of the worker: it uses the same engine and prints outages
 }
 
 // openSession connects to the engine, or starts one in this process, and removes the workspaces
@@ -84,7 +84,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	switch {
 	case e.State.Terminal():
 		return s.view.summary(e)
-	case e.State == belay.Paused: // only a person continues it
+	case e.State == belay.Paused: // only an operator can resume the execution
 		return &belay.Error{Code: belay.CodeConflict, Message: pausedText(e)}
 	}
 	w := worker.New(s.own, worker.Options{

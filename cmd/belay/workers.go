@@ -143,7 +143,7 @@ func (a *app) workersDrainCommand() *cobra.Command {
 func (a *app) workersCordonCommand(off bool) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "cordon NAME", Short: "Let a worker claim nothing for now", Args: exactly("the name or id of a worker"),
+		Use: "cordon NAME", Short: "Stop a worker from claiming for now", Args: exactly("the name or id of a worker"),
 		Long: "Cordon a worker: it claims nothing until belay workers uncordon, and keeps its runs. A cordon outlives\n" +
 			"restarts of the server. It ends with the worker's session: a worker that is started again is not\n" +
 			"cordoned. Executions with on_no_worker fail count a cordoned worker as connected. NAME is the worker's\n" +
