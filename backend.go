@@ -137,7 +137,8 @@ type Gatekeeper interface {
 	// Gate reads one gate. A gate that no operator has set and no execution has named is open.
 	Gate(ctx context.Context, id GateID) (GateDetail, error)
 	// ChangeGate changes a gate and returns the gate after the change. A change that leaves the gate
-	// as it is does nothing. It returns CodeIdempotencyMismatch if Op was another change of the gate.
+	// as it is does nothing. It returns CodeIdempotencyMismatch if the gate has already made another
+	// change with the same Op.
 	ChangeGate(ctx context.Context, c GateChange) (GateDetail, error)
 }
 

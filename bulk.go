@@ -70,9 +70,10 @@ type Bulk struct {
 	Actor string `json:"actor,omitempty"`
 	// Rate is the highest number of actions per second; 0 means DefaultBulkRate.
 	Rate float64 `json:"rate,omitempty"`
-	// Canary are the sizes of the stages before the rest. After the executions of a stage, the bulk
-	// waits until all that it has reopened have ended, and judges MaxFailures. nil means
-	// DefaultCanary, and an empty slice means no canary.
+	// Canary has the numbers of executions on which the bulk acts in its first stages. After each
+	// of these stages, the bulk waits until all executions that it has reopened have ended, and
+	// stops if the share of failures is above MaxFailures. After the last of them, it acts on all
+	// other executions. nil means DefaultCanary, and an empty slice means no canary.
 	Canary []int `json:"canary,omitzero"`
 	// MaxFailures is the largest share of failures, between 0 and 1; nil means DefaultBulkFailures. If the share of
 	// failures among the ended executions is larger, the bulk stops by itself. The bulk checks the share after each
@@ -137,7 +138,8 @@ type BulkPreview struct {
 // BulkItem is an execution that a bulk selects.
 type BulkItem struct {
 	Execution ExecutionID `json:"execution"`
-	// Generation is the generation that failed, or the present one.
+	// Generation is the generation that failed, if the bulk selects dead letters; otherwise it is
+	// the present generation of the execution.
 	Generation int    `json:"generation"`
 	Workflow   string `json:"workflow"`
 	// State is the state of the execution; it is left out for a dead letter.
@@ -151,7 +153,7 @@ type BulkItem struct {
 // BulkProgress is the state of a bulk, which its execution saves at least once a second while it
 // acts, and its output.
 type BulkProgress struct {
-	// Stage is canary while a stage of the canary is under way, then all, and at the end done or stopped.
+	// Stage is "canary" during the stages of the canary, then "all", and at the end "done" or "stopped".
 	Stage string `json:"stage"`
 	// Selected is the number of executions that the bulk has reached: the sum of the other counts, and the number of
 	// executions on which the bulk acts next.

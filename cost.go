@@ -69,11 +69,11 @@ func ParseCost(s string) (Cost, error) {
 	case n.negative:
 		return 0, badCost("a cost must not be negative")
 	}
-	zeros := n.exponent + costDecimals // that follow the digits, in units of Cost
+	zeros := n.exponent + costDecimals // the number of zeros after the digits, in the unit of Cost
 	if zeros < 0 {
 		return 0, badCost("a cost has at most four decimals")
 	}
-	const most = 19 // digits of MaxCost
+	const most = 19 // the number of digits of MaxCost
 	if zeros <= int64(most-min(most, len(n.digits))) {
 		v, err := strconv.ParseInt(n.digits+strings.Repeat("0", int(zeros)), 10, 64)
 		if err == nil {
@@ -121,8 +121,9 @@ func cutNumber(s string) (n decimal, ok bool) {
 	return n, true
 }
 
-// parseExponent reads an exponent. If the exponent is far beyond the number of digits that any text
-// has, parseExponent returns another such exponent.
+// parseExponent reads an exponent. Instead of an exponent above 2^48 it returns 2^48, and instead
+// of an exponent below -2^48 it returns -2^48: no text is long enough for this to make a
+// difference.
 func parseExponent(s string) (int64, bool) {
 	sign := int64(1)
 	if rest, ok := strings.CutPrefix(s, "-"); ok {

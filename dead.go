@@ -140,7 +140,7 @@ type DeadLetterDetail struct {
 	Attempts int `json:"attempts"`
 	// Stack is the stack trace that the worker sent with the error of the failed run, if it sent one.
 	Stack string `json:"stack,omitempty"`
-	// Tasks are children of the execution that failed, at most 20.
+	// Tasks are the children of the execution that have failed, at most 20.
 	Tasks []FailedTask `json:"tasks,omitempty"`
 	// Others are the execution's other dead letters, the newest first, at most 20.
 	Others []DeadLetter `json:"others,omitempty"`

@@ -16,12 +16,12 @@ const (
 	CodeInvalid             Code = "invalid"              // the request breaks a rule, which the message names
 	CodeLeaseLost           Code = "lease_lost"           // the caller is not the owner any more; Cause says why
 	CodeLeaseHeld           Code = "lease_held"           // the execution has another owner
-	CodeIdempotencyMismatch Code = "idempotency_mismatch" // a known key or operation id with another body
+	CodeIdempotencyMismatch Code = "idempotency_mismatch" // another body has used this key or operation id
 	CodeQueueFull           Code = "queue_full"
 	CodeNoWorker            Code = "no_worker"
 	CodeCircuitOpen         Code = "circuit_open"
 	CodeSwapInProgress      Code = "swap_in_progress"
-	CodePayloadTooLarge     Code = "payload_too_large" // the message names the limit
+	CodePayloadTooLarge     Code = "payload_too_large" // the data is too large; the message names the limit
 	CodeNotFound            Code = "not_found"
 	CodeConflict            Code = "conflict" // the action is not legal in the current state
 	CodeUnauthorized        Code = "unauthorized"

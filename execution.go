@@ -37,7 +37,7 @@ type Failure struct {
 // Trigger is the kind of source that started an execution.
 type Trigger string
 
-// The kinds of sources that start executions.
+// The values of Trigger.
 const (
 	TriggerManual  Trigger = "manual"
 	TriggerParent  Trigger = "parent"
@@ -65,8 +65,8 @@ type Execution struct {
 	Seq        int64 `json:"seq"`
 	Token      Token `json:"token"`
 	Generation int   `json:"generation"`
-	// Attempt is the number of the current or next run, from 1. Only failed and timed-out runs
-	// raise it.
+	// Attempt is the number of the current or next attempt, from 1. Only failed and timed-out runs
+	// raise this number.
 	Attempt int `json:"attempt"`
 	Losses  int `json:"losses,omitempty"`
 	// Worker is the owner while the execution is running. While the execution is scheduled, Worker

@@ -172,8 +172,9 @@ type ClaimReply struct {
 	Attention bool `json:"attention,omitempty"`
 }
 
-// AloneFor is how long a worker that has an assignment with Alone claims no other execution, unless
-// the run of that assignment saves a checkpoint or ends earlier.
+// AloneFor is how long a worker claims no other execution after it has got an assignment whose
+// field Alone is set. The worker may claim earlier if the run of that assignment saves a checkpoint
+// or ends.
 const AloneFor = 5 * time.Second
 
 // Assignment is one execution that a claim won, with all data that the worker needs to continue it.
