@@ -76,7 +76,7 @@ func open(ctx context.Context, o options) (*bed, error) {
 // source makes the git repository on which the jobs of coding agents work, in a directory that
 // other users can read.
 func source(ctx context.Context, dir string) (string, error) {
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // other users may enter it but not list it
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // other users may enter dir but not list it
 		return "", err
 	}
 	repo := filepath.Join(dir, "repo.git")

@@ -12,8 +12,8 @@ import (
 // the best of Others; otherwise it is the value of Mine.
 type claim struct {
 	Name   string   `json:"name"`
-	Mine   string   `json:"mine"`             // name of a trial
-	Others []string `json:"others,omitempty"` // names of trials
+	Mine   string   `json:"mine"`             // the name of the trial that is judged
+	Others []string `json:"others,omitempty"` // the names of the trials with which Mine is compared
 	What   string   `json:"what"`             // rate, p50, p95, p99, max, or the name of a value
 	Beside string   `json:"beside,omitempty"` // the name of the value of Others, if it differs from What
 	Bound  bool     `json:"bound,omitempty"`  // a lower value is better

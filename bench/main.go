@@ -122,7 +122,7 @@ func (r *report) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // every user may read it
+	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // every user may read the report
 }
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

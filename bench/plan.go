@@ -12,7 +12,7 @@ import (
 // planned is a trial of the plan, without the address of its store.
 type planned struct {
 	trial.Request
-	store string // postgres, sqlite, or repo: the repository of the jobs; the contender makes its own store
+	store string // postgres, sqlite, or repo for jobs, where the contender makes its own store
 	// before says that the bench program of another revision carries out the trial (see -before).
 	before bool
 	once   bool // the trial runs only in the first round, because it takes long and varies little

@@ -17,7 +17,7 @@ type report struct {
 	PostgreSQL []string                  `json:"postgresql,omitempty"`
 	Versions   map[string]string         `json:"versions"`
 	Quick      bool                      `json:"quick,omitempty"`
-	Samples    map[string][]trial.Sample `json:"samples"` // by the trial's name, one for each round
+	Samples    map[string][]trial.Sample `json:"samples"` // the samples of each trial by its name, one for each round
 	Claims     []claim                   `json:"claims"`
 }
 

@@ -39,7 +39,7 @@ type agentOutput struct {
 	failed int    // git commands that failed
 	locked int    // git commands that failed because of a lock
 	first  string // the first git command that failed, with the reason
-	rest   string // the other lines: what the job has read
+	rest   string // all other lines: the text that the job has read
 }
 
 const failing = "failed: "

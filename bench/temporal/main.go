@@ -26,7 +26,7 @@ func main() {
 
 // settings are the settings that affect the results.
 type settings struct {
-	shards  int           // numHistoryShards
+	shards  int           // numHistoryShards in the configuration of the server
 	conns   int           // connections of the server to its database
 	pollers int           // pollers of each kind in a worker; 0 is the SDK's default
 	flight  int           // workflows in flight at a time

@@ -167,7 +167,7 @@ func (s *server) start(dir string) error {
 		return err
 	}
 	cmd := exec.Command(path, "--config-file", file, "--allow-no-auth",
-		"start") //nolint:noctx // the trial stops it gracefully
+		"start") //nolint:noctx // the trial stops the server gracefully
 	cmd.Stderr = &s.log
 	s.Child, err = trial.Start(cmd)
 	return err

@@ -29,7 +29,7 @@ func Spawn(r Request) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := Start(exec.Command(self, "trial")) //nolint:noctx // it ends when its input is closed
+	c, err := Start(exec.Command(self, "trial")) //nolint:noctx // the child ends when its input is closed
 	if err != nil {
 		return nil, err
 	}

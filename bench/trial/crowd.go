@@ -40,7 +40,7 @@ type Crowd struct {
 
 	starts             *Starts
 	next               atomic.Int64
-	begun              atomic.Int64 // executions accepted, or in a call, while the best rate is searched
+	begun              atomic.Int64 // executions accepted or being submitted in the search for the best rate
 	accepted, finished atomic.Int64
 	offered, handed    atomic.Int64
 	calls              sync.WaitGroup

@@ -109,7 +109,7 @@ func Loop(ctx context.Context, r Request, callers int, m *Meter, do func(ctx con
 	if err := context.Cause(ctx); err != nil {
 		return Done{N: next.Load()}, err
 	}
-	<-over // callers may end a moment before the meter is read
+	<-over // the last caller may end before the meter is read; so wait for the reading
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.until.n - m.from.n

@@ -104,7 +104,7 @@ func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (t
 // tally is the expected content of a store.
 type tally struct {
 	succeeded, pending, runs, checkpoints int64
-	moreRuns                              bool // there may be more: a stopping worker releases claimed executions
+	moreRuns                              bool // there may be more runs: a worker that stops releases executions
 }
 
 func counts(ctx context.Context, url string, want tally) ([]trial.Count, error) {

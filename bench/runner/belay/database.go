@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	_ "modernc.org/sqlite" // the driver of the lone commits
+	_ "modernc.org/sqlite" // the driver with which loneCommit opens its database
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/bench/trial"

@@ -48,9 +48,9 @@ func (b *bed) usage(ctx context.Context, long time.Duration) (u usage, err error
 	return u, err
 }
 
-// settled is how long to wait after a server has started: by then the server has done everything
-// that it does once, including the first deletion by retention, and the database's statistics show
-// it.
+// settled is how long a trial waits after the start of a server. By then the server has finished
+// the work that it does only after a start, such as the first deletion by retention, and the
+// database's statistics include this work.
 const settled = 25 * time.Second
 
 // idle measures a server that has no clients.

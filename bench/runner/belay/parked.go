@@ -123,7 +123,7 @@ func (l *lane) wait(ctx context.Context, holds chan struct{}, n int) error {
 	if err != nil {
 		return err
 	}
-	for { // the execution that was submitted last is parked last
+	for { // waits until the last execution is parked: executions are parked in the order of submission
 		e, err := l.calls.Execution(ctx, last[0].ID)
 		if err != nil || e.Gate != "" {
 			return err
@@ -165,7 +165,7 @@ func (l *lane) end(ctx context.Context) ([]trial.Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(all[:1], // a stopping worker releases what it runs, so that the other counts may vary
+	return append(all[:1], // the other counts vary, because a worker that stops releases executions
 		trial.Count{What: "places of the limit taken", Want: int64(l.r.Limit), Got: int64(g.Held)},
 		trial.Count{What: "executions that wait at the limit", Want: min(waiting, 101), Got: int64(g.Waiting)},
 	), nil

@@ -18,7 +18,7 @@ import (
 type server struct {
 	*trial.Child
 	url   string
-	ready time.Duration // from its start until it was ready
+	ready time.Duration // the time from the start until the server was ready
 }
 
 // start starts a server on the store of a trial, with the trial's further settings.
@@ -37,7 +37,7 @@ func start(ctx context.Context, r trial.Request, set ...func(*exec.Cmd)) (*serve
 	} else {
 		args = append(args, "--store", r.URL, "--data", filepath.Join(r.Dir, "data"))
 	}
-	cmd := exec.Command(r.Belay, args...) //nolint:noctx // the trial stops it gracefully
+	cmd := exec.Command(r.Belay, args...) //nolint:noctx // the trial stops the server gracefully
 	for _, f := range set {
 		f(cmd)
 	}

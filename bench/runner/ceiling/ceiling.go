@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver of the single commits
+	_ "modernc.org/sqlite" // the driver with which commits opens its database
 
 	"github.com/belaydev/belay/bench/trial"
 )

@@ -31,7 +31,7 @@ func (b *bed) drain(ctx context.Context, r trial.Request) (trial.Sample, error) 
 	if _, err := b.insert(ctx, r, 1); err != nil {
 		return trial.Sample{}, err
 	}
-	if _, err := b.inserts.Exec(ctx, "ANALYZE river_job"); err != nil { // autovacuum does this within a minute
+	if _, err := b.inserts.Exec(ctx, "ANALYZE river_job"); err != nil { // does not wait for autovacuum
 		return trial.Sample{}, err
 	}
 	c, err := b.consumer(func(int) {})

@@ -24,9 +24,9 @@ import (
 
 // settings are the settings that affect the results; zero is River's default.
 type settings struct {
-	cooldown time.Duration // FetchCooldown: 100 ms
-	poll     time.Duration // FetchPollInterval: 1 s
-	conns    int32         // of each pool; pgxpool's own default is 4, or the number of processors
+	cooldown time.Duration // FetchCooldown; its default is 100 ms
+	poll     time.Duration // FetchPollInterval; its default is 1 s
+	conns    int32         // connections of each pool; pgxpool's default is 4, or the number of processors
 	workers  int           // MaxWorkers, which has no default
 	callers  int           // callers that insert in bulk
 	text     string
