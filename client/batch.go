@@ -107,7 +107,7 @@ func (b *batcher) enqueue(ops ...*operation) error {
 		b.queues[f.kind] = append(b.queues[f.kind], f)
 	}
 	if b.inFlight == maxBatches {
-		done() // Close waits for the goroutine that sends, until the queues are empty
+		done() // the running goroutines send ops too, and Close waits for them
 		return nil
 	}
 	b.inFlight++
@@ -131,7 +131,7 @@ func (b *batcher) await(ctx context.Context, f *operation) (wire.Result, error) 
 		return wire.Result{}, notSent(ctx, f.op)
 	}
 	select {
-	case l := <-f.reply: // the answer arrived in the same moment as the end of the context, and counts
+	case l := <-f.reply: // ctx ended too, but the answer has arrived, so it is returned
 		return l.Result, l.err
 	default:
 	}

@@ -87,8 +87,9 @@ func (c *Client) try(ctx context.Context, r *request) error {
 	long := small && len(r.body) > smallBody // a long body may reach the deadline only because the connection is slow
 	if err != nil && r.wait == 0 && !long && errors.Is(sub.Err(), context.DeadlineExceeded) {
 		if link.retire(on) && small {
-			// The connection for large requests takes the same route to the server. It is replaced
-			// too, because it would itself detect a broken route much later.
+			// The connection for large requests takes the same route to the server. The client
+			// replaces this connection too, because a ping on it would detect a broken route much
+			// later.
 			c.large.retire(c.large.connection())
 		}
 	}
@@ -168,7 +169,7 @@ func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
 		stop()
 		end(nil)
 	}
-	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // the answer closes it
+	resp, err := c.openStream(ctx, on, r) //nolint:bodyclose // closing the answer closes the body
 	if err != nil {
 		defer closing()
 		if cause := context.Cause(ctx); cause != nil {

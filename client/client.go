@@ -23,7 +23,7 @@ type Client struct {
 	open  context.Context // a context that ends with Close
 	close context.CancelFunc
 
-	mu      sync.Mutex     // serializes begin and Close
+	mu      sync.Mutex     // locked by begin and Close, so that they do not run at the same time
 	running sync.WaitGroup // counts calls and batches in progress
 }
 

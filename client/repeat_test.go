@@ -57,7 +57,7 @@ func TestACallWhoseReplyWasLostIsRepeatedWithTheSameID(t *testing.T) {
 		{"lock", func(t *testing.T, c *client.Client) error {
 			_, err := c.Lock(t.Context(), belay.LockRequest{Execution: x, Owner: "me"})
 			var e *belay.Error
-			// the answer of the fake server does not contain a lock
+			// the fake server answers without a lock, so the client returns this error
 			if errors.As(err, &e) && e.Code == belay.CodeInternal {
 				return nil
 			}
@@ -187,7 +187,7 @@ func TestRepetitionEndsWithThePatience(t *testing.T) {
 			t.Errorf("%d tries, %v", len(s.got()), err)
 		}
 	}, client.Patience(0))
-	inBubble(t, busy, func(t *testing.T, c *client.Client) { // as for package worker, which repeats calls itself
+	inBubble(t, busy, func(t *testing.T, c *client.Client) { // with retry.Once, as in package worker
 		if _, err := c.Execution(retry.Once(t.Context()), belay.ExecutionID{1}); err == nil || len(s.got()) != 1 {
 			t.Errorf("%d tries for a caller that repeats its calls itself, %v", len(s.got()), err)
 		}
