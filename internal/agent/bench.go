@@ -227,7 +227,7 @@ func (b *bench) write(stream process.Stream, p []byte) {
 		return
 	}
 	b.observe.Wrote(stream == process.Stderr, p)
-	_, _ = b.log.Write(p) // Flush returns the error
+	_, _ = b.log.Write(p) // Flush returns the error of an earlier Write
 }
 
 // salvage stores the changes in the workspace as artifacts of the execution. The names of the

@@ -134,7 +134,7 @@ func TestARunWaitsWhileItsWorkIsSalvaged(t *testing.T) {
 	}
 	d.assist(t, &agent.Assistant{Setup: setup})
 	d.until(t, h.ID(), func(x *belay.Execution) bool { return x.State != belay.Pending })
-	held.Abandon() // acts like a sweep that was killed before it had saved any changes
+	held.Abandon() // as if the sweep that holds the workspace was killed before it had saved any changes
 	got, err := h.Result(t.Context())
 	if err != nil {
 		t.Fatal(err)

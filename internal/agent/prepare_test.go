@@ -71,7 +71,7 @@ func TestOtherErrorsAreNotRetried(t *testing.T) {
 				tries++
 				return 0, final
 			})
-			if err != final || tries != 1 { //nolint:errorlint // it is returned unchanged
+			if err != final || tries != 1 { //nolint:errorlint // the same error must be returned, not one that wraps it
 				t.Errorf("%v after %d tries", err, tries)
 			}
 		}

@@ -177,7 +177,7 @@ func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
 // if the workspace is unchanged.
 func (s *saver) released(ctx context.Context, c *Changes) error {
 	if c != nil && !c.work() && c.Lost != "" && s.now.Changes != nil {
-		return nil // the changes that were stored before are more complete
+		return nil // c has lost work, so the changes that were stored before are kept
 	}
 	if c == nil && s.now.Changes == nil {
 		return nil

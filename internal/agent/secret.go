@@ -50,8 +50,8 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 // find a secret that a command writes in another form, such as Base64.
 type hider struct {
 	values [][]byte
-	words  [][]byte // replacements for the values
-	held   []byte   // the end of the output so far, where a secret may begin
+	words  [][]byte // the texts that replace the values, in the same order
+	held   []byte   // the end of the output that has arrived; held back because a secret may begin there
 }
 
 func newHider(hidden map[string]string) *hider {

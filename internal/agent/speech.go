@@ -13,7 +13,7 @@ type speech struct {
 	tell func([]byte) // gets the texts; may be nil
 
 	begun  bool   // a text was already passed on
-	next   bool   // the next text begins a new part
+	next   bool   // whether the next text begins a new part
 	last   []byte // the last part, as far as it has arrived
 	stream string // id of the message that is arriving in pieces
 	pieces string // id of the last message whose pieces were passed on

@@ -29,7 +29,7 @@ func newTranscript(ctx context.Context, form string, chat bool) *transcript {
 	var said func([]byte)
 	if chat {
 		t.said = workflow.Output(ctx, AnswerLog)
-		said = func(p []byte) { _, _ = t.said.Write(p) } // Close returns the error
+		said = func(p []byte) { _, _ = t.said.Write(p) } // Close returns the error of an earlier Write
 	}
 	t.reader = newReader(form, t.tell, said)
 	return t
@@ -38,7 +38,7 @@ func newTranscript(ctx context.Context, form string, chat bool) *transcript {
 func (t *transcript) tell(p Progress) {
 	line, err := json.Marshal(p)
 	if err == nil {
-		_, _ = t.progress.Write(append(line, '\n')) // Close returns the error
+		_, _ = t.progress.Write(append(line, '\n')) // Close returns the error of an earlier Write
 	}
 }
 
@@ -55,7 +55,7 @@ func (t *transcript) Started(Step) {
 	line, err := json.Marshal(Phase{t.talk.session, t.talk.continued})
 	if err == nil {
 		_, _ = t.phase.Write(append(line, '\n'))
-		_ = t.phase.Flush() // Close returns the error
+		_ = t.phase.Flush() // Close returns the error of an earlier Flush
 	}
 }
 

@@ -66,7 +66,7 @@ func jsonOf(v any) *bytes.Buffer {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		panic(err) // v consists of strings, numbers, and JSON from the store
+		panic(err) // never happens, because v consists of strings, numbers and JSON from the store
 	}
 	return &b
 }

@@ -77,7 +77,7 @@ func (c *chat) begin() error {
 	key := c.r.Header.Get("Idempotency-Key")
 	c.keyed = key != ""
 	policy := c.o.Policy
-	if !c.keyed { // if the caller disconnects, no other request can get the answer
+	if !c.keyed { // without an Idempotency-Key no other request can get the answer
 		policy.OnLost, policy.StartTimeout = belay.Fail, belay.Duration(c.o.ChatTimeout+startSlack)
 	}
 	// If the caller disconnects, the job is stored nevertheless, so that the server learns the id of

@@ -113,7 +113,7 @@ func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	if a != nil && x.State.Terminal() {
 		j.Commit, j.Changes, j.Usage, j.Resumed = a.Commit, a.Changes, a.Usage, a.Resumed
 		j.Denied, j.Session, j.Notes, j.Walls = a.Denied, a.Session, a.Notes, a.Walls
-		if a.Isolation != "" || a.ExitCode != 0 { // true if the command ran, or failed to start
+		if a.Isolation != "" || a.ExitCode != 0 { // the command has run, or could not be started
 			j.ExitCode = &a.ExitCode
 			j.Result = &a.Text
 		}

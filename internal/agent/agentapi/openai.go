@@ -182,7 +182,7 @@ func (c *ChatRequest) prompt() (string, error) {
 	if len(c.Messages) == 0 {
 		return "", wrongField("messages", "a chat needs a message")
 	}
-	if len(c.Model) > belay.MaxName { // the name is repeated in every part of the answer
+	if len(c.Model) > belay.MaxName { // because every part of the answer contains the name
 		return "", wrongField("model", fmt.Sprintf("the name of a model has %d bytes at most", belay.MaxName))
 	}
 	if c.N != nil && *c.N != 1 {

@@ -49,7 +49,7 @@ func (s *Service) end(ctx context.Context, id belay.ExecutionID) ([]byte, error)
 			return nil, err
 		}
 		if len(page) == 0 || page[0].N >= begin {
-			break // a long log may have a gap, and the end after the gap is enough
+			break // chunks in the middle of a long log may be missing; only the end after this gap is read
 		}
 		for i := len(page) - 1; i >= 0 && free > 0; i-- {
 			if page[i].N >= begin {
