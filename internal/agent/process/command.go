@@ -112,9 +112,9 @@ type Command struct {
 	// need the variable TMPDIR.
 	Tmp string
 
-	freezer string   // requires a means of freezing; for tests
-	bounds  string   // requires a means of limiting; for tests
-	without []string // means that must not be used: landlock, filter; for tests
+	freezer string   // the only means of freezing that may be used; for tests
+	bounds  string   // the only means of limiting that may be used; for tests
+	without []string // the means that must not be used: landlock, filter; for tests
 }
 
 // Chunk is a part of the output of a command. Data is valid only until Output returns.

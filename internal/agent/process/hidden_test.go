@@ -237,9 +237,9 @@ func TestWallHiddenBelowTheWritable(t *testing.T) {
 	}
 }
 
-// Rule: beside returns two lists: paths that together contain everything except the hidden paths,
-// and the directories that the run may list, because hidden files, but no hidden directory, lie
-// below them.
+// Rule: beside returns two lists. The paths in the first list together contain everything except
+// the hidden paths. The second list has the directories that the run may list although hidden files
+// lie below them; no hidden directory lies below them.
 func TestBesideReturnsAllButTheHiddenPaths(t *testing.T) {
 	if got, _ := beside("/", nil); len(got) != 1 || got[0] != "/" {
 		t.Errorf("with nothing hidden: %q", got)

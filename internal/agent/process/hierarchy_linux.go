@@ -107,7 +107,7 @@ func mounted(lines string, version int, controller, path string) (string, bool) 
 		}
 		below, err := filepath.Rel(f[3], path)
 		if err != nil || strings.HasPrefix(below, "..") {
-			continue // the mount shows another part of the tree
+			continue // the mount shows a part of the tree without path
 		}
 		return filepath.Join(f[4], below), true
 	}

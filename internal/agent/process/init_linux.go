@@ -73,7 +73,7 @@ func serve() error {
 	}
 	var o order
 	if err := parent.dec.Decode(&o); err != nil {
-		return nil // the parent ended before it sent the order
+		return nil // the parent ended before it sent the order (the command to run)
 	}
 	for i := range len(o.Files) + 1 {
 		unix.CloseOnExec(socketFD + 1 + i)
@@ -118,7 +118,7 @@ func adopt() (*wire, error) {
 	}
 	f := os.NewFile(socketFD, "parent")
 	conn, err := net.FileConn(f)
-	_ = f.Close() // conn has its own descriptor
+	_ = f.Close() // conn has a copy of the descriptor
 	if err != nil {
 		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
 	}

@@ -111,7 +111,7 @@ func supervised(pid int) (bool, error) {
 		}
 		s, err := host.Lookup(at)
 		if err != nil {
-			return true, err // the process's parent has just ended
+			return true, err // at, the parent of the last process, has just ended
 		}
 		at = s.Parent
 	}

@@ -258,9 +258,10 @@ func (r *rules) add(kind uintptr, rule unsafe.Pointer) error {
 }
 
 // beside returns two lists. The paths in visible together contain everything below root except the
-// hidden paths. The run may list the directories in listed: hidden files lie below each of them,
-// but no hidden directory, because a right to list a directory also applies to all directories
-// below it. Symbolic links are omitted, because Landlock checks their targets.
+// hidden paths. The directories in listed contain hidden files, and the run may list them. A
+// directory above a hidden directory is not in listed, because a right to list a directory also
+// applies to all directories below it. Symbolic links are omitted, because Landlock checks their
+// targets.
 func beside(root string, hidden []string) (visible, listed []string) {
 	var below []string
 	for _, path := range hidden {

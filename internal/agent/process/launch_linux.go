@@ -20,8 +20,8 @@ import (
 // thread, and its other threads stay unrestricted. The separate thread lives as long as the
 // supervisor, because the kernel kills the command when that thread ends.
 func (s *supervisor) start() *report {
-	// The thread that starts the command must enter the cgroups. By then it can no longer open the
-	// files of the cgroups, so they are opened here.
+	// The thread that starts the command must enter the cgroups. When it does so, it is already
+	// inside the walls and cannot open the files of the cgroups, so this thread opens the files.
 	gates, err := s.gates()
 	if err != nil {
 		return &report{Event: unstarted, Code: 126, Text: err.Error()}
@@ -127,7 +127,7 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 			return false, &report{Event: unable, Text: "make a mount namespace: " + err.Error()}
 		}
 	}
-	for i, at := range o.Files { // this includes directories that the mounts below hide
+	for i, at := range o.Files { // before the mounts below hide some of these directories
 		if err := reopen(socketFD+1+i, at); err != nil {
 			return false, &report{Event: unstarted, Code: 126, Text: fmt.Sprintf("hand on descriptor %d: %v", i+3, err)}
 		}

@@ -129,7 +129,7 @@ func receive(socket int) (net.Listener, error) {
 		return nil, errors.Join(errors.New("a message without a descriptor"), err)
 	}
 	f := os.NewFile(uintptr(fds[0]), "listener")
-	defer f.Close() // the listener has its own descriptor
+	defer f.Close() // the returned listener has a copy of the descriptor
 	return net.FileListener(f)
 }
 

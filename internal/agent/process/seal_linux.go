@@ -40,7 +40,7 @@ func view(o *order) (sealed bool, err error) {
 	var covers []string
 	for _, p := range places {
 		covered, err := p.put(o.User)
-		for _, at := range covered { // a cover on a directory also hides the covers below that directory
+		for _, at := range covered { // a cover on a directory hides earlier covers below that directory
 			covers = slices.DeleteFunc(covers, func(c string) bool { return strings.HasPrefix(c, at+"/") })
 		}
 		covers = append(covers, covered...)
@@ -48,7 +48,7 @@ func view(o *order) (sealed bool, err error) {
 			return false, fmt.Errorf("%s %s: %w", p.what, p.at, err)
 		}
 	}
-	for _, at := range covers { // this changes the cover itself, not the mounts below it
+	for _, at := range covers { // makes each cover read-only, but not the mounts below the cover
 		if err := unix.MountSetattr(unix.AT_FDCWD, at, 0,
 			&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil && !errors.Is(err, unix.ENOSYS) {
 			return false, fmt.Errorf("close %s: %w", at, err)
@@ -74,8 +74,8 @@ func makeReadOnly() (bool, error) {
 	return true, nil
 }
 
-// role says why a path is a place: the path stays visible or is hidden. Its text is used in error
-// messages.
+// role says how a place (a path that the command sees differently from the rest of the machine)
+// differs: it is hidden, or stays visible. The text of a role is used in error messages.
 type role string
 
 const (
@@ -210,11 +210,11 @@ func (p place) makeMountPoint() error {
 		return os.MkdirAll(p.at, 0o755) //nolint:gosec // the run's user must be able to pass through the directory
 	}
 	// the run's user must be able to pass through the directory
-	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // the run's user must pass through it
+	if err := os.MkdirAll(filepath.Dir(p.at), 0o755); err != nil { //nolint:gosec // the run's user passes through
 		return err
 	}
 	// the run's user must be able to read the file
-	f, err := os.OpenFile(p.at, os.O_CREATE|os.O_RDONLY, 0o444) //nolint:gosec // the run's user may read it
+	f, err := os.OpenFile(p.at, os.O_CREATE|os.O_RDONLY, 0o444) //nolint:gosec // the run's user reads the file
 	if err != nil && !errors.Is(err, unix.EROFS) {
 		return err
 	}

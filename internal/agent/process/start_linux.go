@@ -136,7 +136,7 @@ func (t *Tree) spawn() (err error) {
 	theirs = append(theirs, socket)
 	ours := os.NewFile(uintptr(pair[0]), "parent")
 	conn, err := net.FileConn(ours)
-	_ = ours.Close() // conn has its own descriptor
+	_ = ours.Close() // conn has a copy of the descriptor
 	if err != nil {
 		return fmt.Errorf("make the supervisor's socket: %w", err)
 	}
@@ -167,7 +167,7 @@ func (t *Tree) spawn() (err error) {
 	t.supervisor = cmd
 	t.ended = make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // cmd keeps the state of the process
+		_ = cmd.Wait() // cmd.ProcessState says how the process ended
 		close(t.ended)
 	}()
 	return nil

@@ -138,7 +138,8 @@ func (h *killedRuns) kill(targets []target) (could bool) {
 			could = could || err == nil || errors.Is(err, os.ErrProcessDone)
 		}
 	}
-	// In cgroup v1 a frozen process dies only after a thaw. kill also thaws the group.
+	// In cgroup v1 a frozen process dies only after a thaw, so the method kill of a group also
+	// thaws the group.
 	for _, p := range targets {
 		for _, c := range p.groups {
 			c.kill()
