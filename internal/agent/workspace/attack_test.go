@@ -51,7 +51,7 @@ func TestSourceInASharedDirectory(t *testing.T) {
 	shared := publicDir(t)
 	for _, name := range []string{".git", "a.txt", ".gitattributes"} {
 		chownAll(t, filepath.Join(src, name), stranger)
-		// the shared directory may be on another file system
+		// mv and not os.Rename: the shared directory may be on another file system
 		if out, err := exec.Command("mv", filepath.Join(src, name), shared).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -126,7 +126,7 @@ func TestFilesThatAreSwapped(t *testing.T) {
 	}
 	for i := range 40 {
 		file, link := filepath.Join(w.Dir, fmt.Sprintf("file%d", i)), filepath.Join(w.Tmp, fmt.Sprintf("link%d", i))
-		write(t, file, strings.Repeat("x", len(text))) // git reads no more bytes than lstat reported
+		write(t, file, strings.Repeat("x", len(text))) // git reads as many bytes as lstat reported
 		if err := os.Symlink(secret, link); err != nil {
 			t.Fatal(err)
 		}

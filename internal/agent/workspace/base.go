@@ -24,8 +24,8 @@ type base struct {
 	m      *Manager
 	src    source
 	dir    string
-	keeper *host.User // the user of the keeper; nil for the user of this process
-	peer   peer       // the process that answers for the source; nil if the keeper connects to the source itself
+	keeper *host.User // the user of the keeper (the helper that fetches); nil for the user of this process
+	peer   peer       // the process that answers for the source; nil if the keeper connects to the source
 	lock   *os.File
 	state  state
 }
@@ -184,8 +184,8 @@ func (b *base) ask(ctx context.Context, o keepOrder) (*found, error) {
 		}
 	case o.Fetch:
 		e.network, e.inherit = true, remoteEnvironment
-		// The keeper may have no right to read the file with the certificates, so it gets the contents
-		// of the file.
+		// The keeper (the helper that fetches) may have no right to read the file with the
+		// certificates, so it gets the contents of the file.
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			o.Authorities, _ = os.ReadFile(file)
 		}

@@ -181,7 +181,7 @@ func (e *tooLarge) Error() string {
 // possible. It omits pieces that are too large or that make the bundle unusable, and records them
 // as lost. It returns the pieces that are in the bundle.
 func (k *packing) best(ctx context.Context, pieces []piece) ([]piece, error) {
-	alone := false // whether HEAD was tried without other pieces
+	alone := false // whether a bundle of HEAD alone was tried
 	for {
 		err := k.try(ctx, pieces)
 		var big *tooLarge
@@ -241,7 +241,7 @@ func (k *packing) fit(ctx context.Context, pieces []piece) []piece {
 	err := k.try(ctx, pieces)
 	var big *tooLarge
 	switch {
-	case err == nil, errors.As(err, &big): // best handles a bundle that is too large
+	case err == nil, errors.As(err, &big): // the method best handles a bundle that is too large
 		return pieces
 	case len(pieces) > 1 && ctx.Err() == nil && !errors.Is(err, errTried):
 		return k.dropUnpackable(ctx, pieces)

@@ -17,6 +17,6 @@ func openUp(dir *os.File, name string) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
-		_ = os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o700) //nolint:gosec // removeTree must enter and empty it
+		_ = os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o700) //nolint:gosec // removeTree must enter and empty fd
 	}
 }

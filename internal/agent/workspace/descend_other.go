@@ -11,6 +11,6 @@ import (
 func openUp(dir *os.File, name string) {
 	path := filepath.Join(dir.Name(), name)
 	if info, err := os.Lstat(path); err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {
-		_ = os.Chmod(path, 0o700) //nolint:gosec // removeTree must enter and empty it
+		_ = os.Chmod(path, 0o700) //nolint:gosec // removeTree must enter and empty the directory
 	}
 }

@@ -19,7 +19,7 @@ import (
 // errand is a task for a helper (a process of this program that runs as another user), with the
 // rights that the helper gets for the task.
 type errand struct {
-	who  string     // reader, keeper or steward
+	who  string     // the kind of the helper: reader, keeper or steward
 	user *host.User // nil for the user of this process
 	// writable lists the directories in which the helper may write, in addition to its scratch
 	// directory.

@@ -44,8 +44,8 @@ const (
 
 var errIndex = errors.New("it is not an index of a known version")
 
-// parseIndex parses an index. hash is the size of an object's name in bytes. The stat of a leaf
-// shares memory with raw, so a change to the stat also changes raw. parseIndex refuses split and
+// parseIndex parses an index. hash is the size of an object's name in bytes. The field stat of an
+// entry shares memory with raw, so a change to stat also changes raw. parseIndex refuses split and
 // sparse indexes, because the entries of such an index are partly in other files.
 func parseIndex(raw []byte, hash int) ([]leaf, error) {
 	const header = 12

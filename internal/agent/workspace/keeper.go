@@ -26,10 +26,11 @@ type keepOrder struct {
 	Ref, Commit string
 	// Head and Detached are the source's HEAD at the last fetch.
 	Head, Detached string
-	// If Try is true, the keeper first looks for the commit in the present base. If Fetch is true,
-	// the keeper fetches when it has not found the commit in that base.
+	// If Try is true, the keeper (the helper that fetches) first looks for the commit in the
+	// present base. If Fetch is true, the keeper fetches when it has not found the commit in that
+	// base.
 	Try, Fetch bool
-	// If Compact is true, the keeper only merges the packs of the base.
+	// If Compact is true, the helper does not fetch: it only merges the packs of the base.
 	Compact bool
 }
 
@@ -41,7 +42,7 @@ type found struct {
 	// which the history of a shallow source ends.
 	Refs    []byte `json:"refs"`
 	Shallow []byte `json:"shallow"`
-	// Fetched says that the keeper has fetched. Head and Detached have the source's HEAD only if
+	// Fetched says that the helper has fetched. Head and Detached have the source's HEAD only if
 	// Fetched is true.
 	Fetched  bool   `json:"fetched"`
 	Head     []byte `json:"head"`
@@ -58,7 +59,7 @@ type clone struct {
 	src   source
 	lines []*os.File
 	state state
-	fresh bool // whether this keeper has fetched
+	fresh bool // whether this helper has fetched
 }
 
 func (h *helper) keep(ctx context.Context, o *keepOrder) (*answer, error) {
@@ -227,7 +228,7 @@ func (c *clone) unreachable(err error) error {
 	return err
 }
 
-// maxPacks is the number of packs above which the keeper merges small packs.
+// maxPacks is the number of packs of a base above which the helper merges small packs.
 const maxPacks = 16
 
 func (c *clone) packs() int {

@@ -78,11 +78,12 @@ func bridge(cmd *exec.Cmd, line *os.File) (begun, hangUp func(), err error) {
 }
 
 const (
-	// linesOfKeeper is the maximum number of lines (sockets to the source) that a keeper needs: the
-	// first to list the refs, the second to fetch the refs, and the third to fetch a commit to which
-	// no ref leads.
+	// linesOfKeeper is the maximum number of lines (sockets to the source) that a keeper (the helper
+	// that fetches) needs: the first to list the refs, the second to fetch the refs, and the third
+	// to fetch a commit to which no ref leads.
 	linesOfKeeper = 3
-	// linesOfReader is a number of lines that is enough for all keepers of one call of Prepare.
+	// linesOfReader is a number of lines (sockets) that is enough for all helpers that fetch in one
+	// call of Prepare.
 	linesOfReader = 4 * linesOfKeeper
 )
 
@@ -177,8 +178,8 @@ func (p *readerPeer) line() (*os.File, error) {
 	return f, nil
 }
 
-// hangUp closes the lines (sockets) that no keeper uses, so that the reader stops waiting for a
-// message on them and can end.
+// hangUp closes the lines (sockets) that no helper uses, so that the reader (the helper that
+// answers git for a source) stops waiting for a message on them and can end.
 func (p *readerPeer) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	ofBranches
 	underWay
 	ofStash
-	ofTags // tags, notes, and all refs without another tier
+	ofTags // tags, notes, and all other refs
 	ofRemotes
 	ofLogs
 )

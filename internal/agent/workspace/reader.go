@@ -137,7 +137,7 @@ func nonBlocking(line *os.File) (*os.File, error) {
 func (r *reader) answer(ctx context.Context, line *os.File) {
 	defer line.Close()
 	if _, err := io.ReadFull(line, make([]byte, len(hello))); err != nil {
-		return // the keeper closed the socket without using it
+		return // the helper that fetches closed the socket without using it
 	}
 	_ = unix.SetNonblock(int(line.Fd()), false) // git expects a blocking descriptor
 	cmd := exec.CommandContext(ctx, r.g.bin, "upload-pack", "--strict", r.name)

@@ -233,7 +233,7 @@ func TestSweepRemovesUnfinishedDirectories(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	sweep(t, m, "run_1")
-	if got := left(); got != "3" { // these are the two bases, which are locked, and the scratch directory in use
+	if got := left(); got != "3" { // two locked bases, and the scratch directory in use
 		t.Errorf("%s left while they are made, want 3", got)
 	}
 	being.unlock()

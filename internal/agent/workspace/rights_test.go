@@ -79,7 +79,7 @@ func TestGitRunsAsTheOwnerOfItsFiles(t *testing.T) {
 	prepare(t, other, allowedOnly(Spec{ID: "newest", Repo: src}))
 	prepare(t, other, Spec{ID: "of-root", Repo: root})
 
-	person := reopen(t, m) // a Manager without a keeper
+	person := reopen(t, m) // a Manager without a keeper (a helper that fetches)
 	if _, err := person.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}

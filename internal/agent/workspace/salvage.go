@@ -39,7 +39,7 @@ type salvage struct {
 	g     *git
 	at    *site
 	repo  *repository // the checkout's .git; nil if it is unusable
-	proof *private    // has the objects of the base and the bundle, and nothing else
+	proof *private    // a git directory with the objects of the base and of the bundle alone
 	from  string      // the commit at which the patch starts; "" for an empty tree
 	out   Salvage
 	// The work that could not be kept: of .git, of the work tree, and of HOME.
@@ -96,7 +96,7 @@ func (s *salvage) saveWork(ctx context.Context) (err error) {
 // the base (the cached clone). If a bundle can be unpacked there, it can also be restored.
 func (s *salvage) newProof(ctx context.Context) (*private, error) {
 	p, err := newPrivate(s.g, s.at, s.at.Objects)
-	if err == nil && s.proof == nil { // true in the first call
+	if err == nil && s.proof == nil { // s.proof is nil only in the first call
 		s.gone = !p.has(ctx, s.at.Commit)
 	}
 	if err != nil || !s.gone {

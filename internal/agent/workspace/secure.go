@@ -72,7 +72,7 @@ func checkDir(dir string) error {
 	case info.Mode()&0o002 == 0, info.Mode()&os.ModeSticky != 0:
 		return nil
 	case os.Geteuid() != 0 && st.Uid == rootUID() && isMount(dir, st):
-		return nil // such a mount is the volume of a container without other users
+		return nil // such a mount is the volume of a container, which has no other users
 	}
 	return fmt.Errorf("every user may write in %s and could replace directories in it: take "+
 		"that right away (chmod o-w), or let each remove only what is theirs (chmod +t)", dir)

@@ -71,8 +71,9 @@ func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
-	// The sandbox makes only the listed directories visible, and the steward must also read the two
-	// directories that are added here. File modes prevent the steward from writing in these two.
+	// The sandbox makes only the listed directories visible, and the steward (the helper in a
+	// workspace) must also read the two directories that are added here. File modes prevent it from
+	// writing in these two.
 	if w.User != nil {
 		dirs = append(dirs, w.objects, w.notes())
 	}
@@ -161,8 +162,8 @@ func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
 		if err != nil {
 			return Salvage{}, fmt.Errorf("salvage %s: %s is not the directory that Belay made", w.ID, path)
 		}
-		// the steward gets the directory w.Dir as a descriptor, and fails if w.Dir was replaced before
-		// the steward started
+		// the helper gets the directory w.Dir as a descriptor, and fails if w.Dir was replaced before
+		// the helper started
 		e.files = []*os.File{dir}
 	}
 	defer e.files[0].Close()

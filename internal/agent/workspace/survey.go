@@ -24,10 +24,10 @@ type survey struct {
 	ignore *ignorer
 	lost   *losses
 
-	tracked map[string]entry // entries of known files; a file that only the index names has no object
-	dirs    map[string]bool  // directories that contain known files
-	handed  map[string]leaf  // known index entries from the time when the checkout was handed over to the command
-	absent  map[string]bool  // files with skip-worktree, which need not exist
+	tracked map[string]entry // the tracked files; an entry has no object if only the index has the file
+	dirs    map[string]bool  // directories that contain tracked files
+	handed  map[string]leaf  // the entries of the index when the command got the checkout
+	absent  map[string]bool  // tracked files with the flag skip-worktree, which need not exist on disk
 	left    int64            // number of bytes that new files may still have
 
 	found []string         // files to read

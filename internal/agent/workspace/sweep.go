@@ -106,7 +106,7 @@ func (m *Manager) deadJobs(alive func(id string) bool) (all []Garbage, err error
 func (m *Manager) salvageAndRemove(ctx context.Context, name string) error {
 	root := filepath.Join(m.dir, "jobs", name)
 	if !m.abandoned(root) {
-		return nil // another process has removed it
+		return nil // another process has removed the workspace
 	}
 	if saved, err := m.keep(ctx, name, false); !saved {
 		return err

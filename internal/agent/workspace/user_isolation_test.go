@@ -305,7 +305,7 @@ func TestBasesAreListedAndSwept(t *testing.T) {
 	if _, err := os.Lstat(b.Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after 40 days: %v", err)
 	}
-	prepare(t, m, Spec{ID: "two", Repo: source}) // makes the base again
+	prepare(t, m, Spec{ID: "two", Repo: source}) // Prepare makes the base again
 }
 
 // Rule: Watch returns an error within seconds after a workspace exceeds its quota, and the error
