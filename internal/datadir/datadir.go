@@ -19,7 +19,7 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// DefaultPatience is the default of Options.Patience. It is longer than a host needs to open a
+// DefaultPatience is the default of Options.Patience. It is longer than a process needs to open a
 // store after a crash.
 const DefaultPatience = 10 * time.Second
 
@@ -33,14 +33,16 @@ type Options struct {
 	// Patience is how long Open, OpenHost and each call wait while no engine can be reached; 0
 	// means DefaultPatience.
 	Patience time.Duration
-	// Engine are the options of the engine if this process becomes the host.
+	// Engine are the options of the engine if this process runs the engine.
 	Engine []embedded.Option
-	// Handler makes the handler that the host serves on the socket; nil means the HTTP API. Its
-	// callers are processes of this user or root. Stopping is closed when the host begins to stop.
+	// Handler makes the handler that the host (the process with the engine) serves on the socket;
+	// nil means the HTTP API. Its callers are processes of this user or root. Stopping is closed
+	// when the host begins to stop.
 	Handler func(b *embedded.Backend, stopping <-chan struct{}) http.Handler
-	// InJob reports whether a process of this machine belongs to a job. The host does not serve a
-	// process of a job, and no process accepts a process of a job as its host. If InJob returns an
-	// error, the process is treated as a process of a job. If InJob is nil, no process is checked.
+	// InJob reports whether a process of this machine belongs to a job. The host (the process with
+	// the engine) does not serve a process of a job, and no process accepts a process of a job as
+	// its host. If InJob returns an error, the process is treated as a process of a job. If InJob
+	// is nil, no process is checked.
 	InJob func(pid int) (bool, error)
 	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
@@ -62,8 +64,8 @@ func (o Options) withDefaults() Options {
 type Backend struct {
 	dir string
 	opt Options
-	// foreign is set if the directory belongs to another user: this process is then always a
-	// client and never the host.
+	// foreign is set if the directory belongs to another user: this process then never runs the
+	// engine, and is always a client of the process that does.
 	foreign error
 
 	stop context.CancelFunc
@@ -72,11 +74,11 @@ type Backend struct {
 	mu      sync.Mutex
 	now     *role         // the present role (how this process reaches the engine); nil if there is none
 	changed chan struct{} // closed, and replaced by a new channel, when now changes
-	why     error         // the reason why there is no role
+	why     error         // the reason why this process reaches no engine
 
 	failOnce sync.Once
 	failed   chan struct{}
-	failure  error // the reason why failed was closed; set before that
+	failure  error // the reason why failed is closed; it is set first
 }
 
 var _ belay.Backend = (*Backend)(nil)
@@ -115,7 +117,8 @@ func Open(ctx context.Context, dir string, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// set sets the role to r, or to none if r is nil, and wakes the calls that wait for a role.
+// set sets the role (how this process reaches the engine) to r, or to none if r is nil, and wakes
+// the calls that wait for a role.
 func (b *Backend) set(r *role, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +139,7 @@ func (b *Backend) Hosting() bool {
 }
 
 // Failed is closed when a failed write has made the store of an engine in this process unusable.
-// This process must then end, and another process becomes the host.
+// This process must then end, and another process starts the engine.
 func (b *Backend) Failed() <-chan struct{} { return b.failed }
 
 // Failure is the reason why Failed was closed.
@@ -156,16 +159,17 @@ func (b *Backend) fail(err error) {
 	})
 }
 
-// Close stops using the directory. If this process is the host, the engine stops, and another
-// process becomes the host.
+// Close stops using the directory. If this process runs the engine, the engine stops, and another
+// process starts it again.
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
 	return nil
 }
 
-// Dial connects to the engine of a data directory and never becomes the host. The error is
-// CodeUnavailable if there is no host. When the host ends, later calls reach the next host.
+// Dial connects to the engine of a data directory and never starts an engine itself. The error is
+// CodeUnavailable if no process runs the engine. When that process ends, later calls reach the next
+// process that runs the engine.
 func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
@@ -186,8 +190,8 @@ func Dial(ctx context.Context, dir string, o Options) (belay.Backend, error) {
 	return dialClient(ctx, dir, o, o.Patience)
 }
 
-// Ready checks whether the host of a data directory takes work, like [client.Client.Ready]. The
-// error is CodeUnavailable if no host answers.
+// Ready checks whether the engine of a data directory takes work, like [client.Client.Ready]. The
+// error is CodeUnavailable if no engine answers.
 func Ready(ctx context.Context, dir string, o Options) (notes []string, err error) {
 	o = o.withDefaults()
 	if dir, err = filepath.Abs(dir); err != nil {

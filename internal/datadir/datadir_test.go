@@ -99,8 +99,8 @@ func TestTheFirstProcessHostsAndTheOthersJoin(t *testing.T) {
 	}
 }
 
-// Rule: when the host ends, another process becomes the host. Calls that wait continue to wait, and
-// calls that begin while there is no host are answered later.
+// Rule: when the host (the process with the engine) ends, another process becomes the host. Calls
+// that wait continue to wait, and calls that begin while there is no host are answered later.
 func TestAnotherProcessTakesOver(t *testing.T) {
 	dir := t.TempDir()
 	a, b, c := open(t, dir, "a"), open(t, dir, "b"), open(t, dir, "c")
@@ -135,8 +135,8 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 	}
 }
 
-// Rule: a host that is not a server gives way to a server and continues as its client. When the
-// server ends, one of its clients becomes the host.
+// Rule: a host (the process with the engine) that is not a server gives way to a server and
+// continues as its client. When the server ends, one of its clients becomes the host.
 func TestAHostGivesWayToAServer(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open(t, dir, "a"), open(t, dir, "b")
@@ -179,8 +179,9 @@ func (c counter) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Rule: the clients of a host that gives way read the name of the next host and leave the lock to
-// that process. So only one host gives way, and no other client becomes the host in the meantime.
+// Rule: the clients of a host (the process with the engine) that gives way read the name of the
+// next host and leave the lock to that process. So only one host gives way, and no other client
+// becomes the host in the meantime.
 func TestClientsLeaveTheLockToTheNextHost(t *testing.T) {
 	dir := t.TempDir()
 	var gaveWay atomic.Int64
@@ -264,7 +265,8 @@ func TestManyProcessesOpenAndCloseWithoutLoss(t *testing.T) {
 	}
 }
 
-// Rule: Dial never becomes the host, and reaches the present host.
+// Rule: Dial never makes this process the host (the process with the engine), and reaches the
+// present host.
 func TestDialNeverHosts(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Dial(t.Context(), dir, Options{Log: quiet}); belay.CodeOf(err) != belay.CodeUnavailable {

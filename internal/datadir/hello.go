@@ -27,7 +27,8 @@ func silent(refused error) error {
 	return &with
 }
 
-// presence is the open HELLO request of a client. The request ends when the host ends.
+// presence is the open HELLO request of a client. The request ends when the host (the process with
+// the engine) ends.
 type presence struct {
 	hello socket.Hello
 	lines *bufio.Reader
@@ -42,7 +43,7 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	defer timer.Stop()
 	release := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	defer release()
-	//nolint:bodyclose // leave closes it
+	//nolint:bodyclose // p.leave closes the body
 	resp, err := socket.Send(open, dir, o.judge(), http.MethodGet, "/datadir/hello", "")
 	if err != nil {
 		leave(nil)
@@ -79,7 +80,8 @@ func greet(ctx context.Context, dir string, o Options) (*presence, error) {
 	return p, nil
 }
 
-// forbidden returns the reason in the answer of a host that does not serve this process.
+// forbidden returns the reason in the answer of a host (the process with the engine) that does not
+// serve this process.
 func forbidden(resp *http.Response) error {
 	var p wire.Problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, socket.MaxLine)).Decode(&p); err != nil || p.Detail == "" {
@@ -98,8 +100,8 @@ func (p *presence) read(v any) error {
 	return nil
 }
 
-// goodbye waits until the host stops or its process ends, and returns the name of the next host, or
-// "" if the host named none.
+// goodbye waits until the host (the process with the engine) stops or dies, and returns the name of
+// the next host, or "" if the host named none.
 func (p *presence) goodbye() (next string) {
 	var bye socket.Goodbye
 	if p.read(&bye) != nil {

@@ -22,15 +22,15 @@ type Host struct {
 	*embedded.Backend
 
 	server *socket.Server // nil if the socket could not be made
-	next   string         // the name of the next host; set before Close
+	next   string         // the name of the process that runs the engine next; set before Close
 	once   sync.Once
 	closed error
 }
 
 // OpenHost hosts the engine of a data directory, for a process that serves for long. It requests
-// that the present host give way, and waits until the host has done so, for the time
-// Options.Patience at most. If the host does not give way, the error is CodeConflict and names the
-// host.
+// that the present host (the process with the engine) give way, and waits until the host has done
+// so, for the time Options.Patience at most. If the host does not give way, the error is
+// CodeConflict and names the host.
 func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 	o = o.withDefaults()
 	dir, err := filepath.Abs(dir)
@@ -68,7 +68,7 @@ func OpenHost(ctx context.Context, dir string, o Options) (*Host, error) {
 }
 
 // askEvery is how often OpenHost repeats the request to give way, because another process may have
-// become the host since the last request.
+// started the engine since the last request.
 const askEvery = 300 * time.Millisecond
 
 func purpose(o Options) string { return cmp.Or(o.Purpose, filepath.Base(os.Args[0])) }
@@ -108,7 +108,7 @@ func inUse(err error) bool {
 	return errors.As(err, &e) && e.Code == belay.CodeConflict && e.RetryAfter > 0
 }
 
-// asked receives the name of a process that requests that this host give way.
+// asked receives the name of a process that requests that this process give the engine up.
 func (h *Host) asked() <-chan string {
 	if h.server == nil {
 		return nil

@@ -77,7 +77,7 @@ func inJob(t *testing.T, kind process.Isolation, out func(string), args ...strin
 }
 
 // Rule: every request of a job's process on the socket is refused at once with the reason, and does
-// not make the host give way. Other processes are served.
+// not make the host (the process with the engine) give way. Other processes are served.
 func TestJobsAreNotServed(t *testing.T) {
 	for _, kind := range isolations() {
 		dir := filepath.Join(t.TempDir(), "data")
@@ -109,7 +109,8 @@ func TestJobsAreNotServed(t *testing.T) {
 	}
 }
 
-// Rule: other processes do not accept a process of a job as the host of a directory.
+// Rule: other processes do not accept a process of a job as the host of a directory (the process
+// with the engine).
 func TestAJobIsNotAcceptedAsHost(t *testing.T) {
 	for _, kind := range isolations() {
 		dir := filepath.Join(t.TempDir(), "data")
@@ -187,7 +188,7 @@ func TestTheOwnerAndModeOfTheDirectoryAreChecked(t *testing.T) {
 		t.Errorf("of another user: it was used: %v", left)
 	}
 	b := open(t, fresh(0o700), "its owner")
-	if err := os.Chown(b.dir, nobody, nobody); err != nil { // now b has the owner's engine
+	if err := os.Chown(b.dir, nobody, nobody); err != nil { // now b acts as the engine of the directory's owner
 		t.Fatal(err)
 	}
 	joined, err := Open(t.Context(), b.dir, Options{Log: quiet})

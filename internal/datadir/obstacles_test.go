@@ -32,7 +32,8 @@ func flock(t *testing.T, dir string) *os.File {
 	return f
 }
 
-// takeLock ends a host and takes the lock before any client of the host can take it.
+// takeLock ends a host (the process with the engine) and takes the lock before any client of the
+// host can take it.
 func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	t.Helper()
 	h.next = "the test" // clients that read this name do not try to take the lock
@@ -45,8 +46,8 @@ func takeLock(t *testing.T, dir string, h *Host) *os.File {
 	return f
 }
 
-// Rule: files that a dead host has left do not stop the next host: a socket without a listener, a
-// half-made socket, or any other file with the name of the socket.
+// Rule: files that a dead host (the process with the engine) has left do not stop the next host: a
+// socket without a listener, a half-made socket, or any other file with the name of the socket.
 func TestFilesOfADeadHostAreReplaced(t *testing.T) {
 	for name, leave := range map[string]func(path string) error{
 		"socket": func(path string) error {
@@ -169,7 +170,8 @@ func TestAWaitForTheDirectoryIsAnnounced(t *testing.T) {
 	}
 }
 
-// pretend takes the lock of a directory and serves h on its socket, in place of a host.
+// pretend takes the lock of a directory and serves h on its socket, as if this test were the
+// process with the engine.
 func pretend(t *testing.T, dir string, h http.Handler) {
 	t.Helper()
 	lock := flock(t, dir)
@@ -227,8 +229,9 @@ func TestTheErrorNamesAHostOfAnotherVersion(t *testing.T) {
 	})
 }
 
-// Rule: if a host accepts connections and does not answer, like a stopped process, Open and
-// OpenHost wait no longer than the patience, and the error says what to do.
+// Rule: if a host (the process with the engine) accepts connections and does not answer, like a
+// stopped process, Open and OpenHost wait no longer than the patience, and the error says what to
+// do.
 func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	dir := t.TempDir()
 	stopped := make(chan struct{})
@@ -238,8 +241,8 @@ func TestAHostThatDoesNotAnswerIsNotWaitedForLonger(t *testing.T) {
 	if belay.CodeOf(err) != belay.CodeConflict && belay.CodeOf(err) != belay.CodeUnavailable {
 		t.Errorf("got %v", err)
 	}
-	// With this patience, Open and OpenHost wait long enough to find out that the host does not
-	// answer.
+	// With this patience, Open and OpenHost wait long enough to find out that the process with the
+	// engine does not answer.
 	o := Options{Patience: socket.Greeting + 200*time.Millisecond, Log: quiet}
 	_, err = Open(t.Context(), dir, o)
 	_, hostErr := OpenHost(t.Context(), dir, o)

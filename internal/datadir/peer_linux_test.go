@@ -50,7 +50,7 @@ func ask(path string) error {
 }
 
 // Rule: the modes of the directory and the socket keep another user out. If the modes let every
-// user in, the host still refuses another user.
+// user in, the process with the engine still refuses another user.
 func TestAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can act as another user")

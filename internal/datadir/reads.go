@@ -12,7 +12,7 @@ func (b *Backend) Execution(ctx context.Context, id belay.ExecutionID) (belay.Ex
 	return pass(ctx, b, belay.Backend.Execution, id)
 }
 
-// Await waits for the end of an execution, also while the host changes.
+// Await waits for the end of an execution, also while the engine moves to another process.
 func (b *Backend) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	began := time.Now()
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Execution, error) {
@@ -25,7 +25,8 @@ func (b *Backend) Executions(ctx context.Context, f belay.Filter) (belay.Page, e
 	return pass(ctx, b, belay.Backend.Executions, f)
 }
 
-// Events reads the events of a history, or waits for new events, also while the host changes.
+// Events reads the events of a history, or waits for new events, also while the engine moves to
+// another process.
 func (b *Backend) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	began, wait := time.Now(), q.Wait
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.Event, error) {

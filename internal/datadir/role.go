@@ -10,20 +10,21 @@ import (
 	"github.com/belaydev/belay/internal/socket"
 )
 
-// role is how this process reaches the engine: it is the host, or a client of the host.
+// role is how this process reaches the engine: it is the host (the process with the engine), or a
+// client of the host.
 type role struct {
 	belay.Backend
-	host *Host         // set if this process is the host
+	host *Host         // set if the engine is in this process
 	lost chan struct{} // closed when the engine stops or its process is gone
-	next string        // the next host, if its name is known; set before lost is closed
+	next string        // the name of the process that runs the engine next, if known; set before lost is closed
 	end  func() error  // frees the role's resources, and returns when they are free
 }
 
-// yielded is how long this process does not try to take the lock after a good-bye has named the
-// next host.
+// yielded is how long this process does not try to take the lock after the ending host (the process
+// with the engine) has named the next host.
 const yielded = 2 * time.Second
 
-// run finds a new role whenever this process has lost its role, until ctx ends.
+// run finds a new role (way to the engine) whenever this process has lost its role, until ctx ends.
 func (b *Backend) run(ctx context.Context, r *role) {
 	defer close(b.done)
 	for {
@@ -47,7 +48,8 @@ func (b *Backend) run(ctx context.Context, r *role) {
 	}
 }
 
-// errGone is the reason why no engine can be reached right after the host has ended.
+// errGone is the reason why no engine can be reached right after the process with the engine has
+// ended.
 var errGone = errors.New("the host of the engine is gone")
 
 // watch returns when the role is lost, or ctx ends.
@@ -70,15 +72,16 @@ func (b *Backend) watch(ctx context.Context, r *role) {
 		case r.next = <-r.host.asked():
 			b.opt.Log.Info("the engine is left to another process", "dir", b.dir, "next", r.next)
 		}
-		b.set(nil, errGone) // calls that begin now wait for the next host
+		b.set(nil, errGone) // calls that begin now wait until another process runs the engine
 		close(r.lost)
 		return
 	}
 }
 
-// find becomes the host or a client of the host, whichever succeeds first. Before the time leave,
-// find does not try to take the lock. If the store cannot be opened, find returns the error when
-// first is set (the process has had no role yet), and tries again otherwise.
+// find makes this process the host (the process with the engine) or a client of the host, whichever
+// succeeds first. Before the time leave, find does not try to take the lock. If the store cannot be
+// opened, find returns the error when first is set (the process has had no role yet), and tries
+// again otherwise.
 func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role, error) {
 	var refused error
 	warned, hostSilent := "", false // hostSilent: the process that has the engine does not answer
@@ -117,7 +120,7 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 			refused = err
 		}
 		if first && (b.foreign != nil || belay.CodeOf(err) == belay.CodeForbidden) {
-			return nil, refused // waiting would not change this answer
+			return nil, refused // this refusal is final, so find does not wait
 		}
 		b.set(nil, refused)
 		if first && time.Now().After(notice) {
@@ -132,7 +135,7 @@ func (b *Backend) find(ctx context.Context, leave time.Time, first bool) (*role,
 	}
 }
 
-// join makes this process a client of the host.
+// join makes this process a client of the process with the engine.
 func (b *Backend) join(ctx context.Context) (*role, error) {
 	p, err := greet(ctx, b.dir, b.opt)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Rule: sessions belong to the store, so a worker continues when the host changes: its runs are
-// neither lost nor started again, and each of their steps is executed once.
+// Rule: sessions belong to the store, so a worker continues when the engine moves to another
+// process: its runs are neither lost nor started again, and each of their steps is executed once.
 func TestAWorkerOutlivesItsHosts(t *testing.T) {
 	dir := t.TempDir()
 	server := func() *Host {
@@ -59,8 +59,8 @@ func TestAWorkerOutlivesItsHosts(t *testing.T) {
 		}
 		handles = append(handles, h)
 	}
-	// While steps run, the test ends the server again and again. Each time another process becomes
-	// the host and then gives way to the next server.
+	// While steps run, the test ends the server again and again. Each time another process starts
+	// the engine and then gives way to the next server.
 	for i := range executions * steps {
 		at <- struct{}{}
 		if i%8 == 4 {

@@ -66,7 +66,8 @@ func (b *Backend) Signal(ctx context.Context, s belay.SignalRequest) error {
 	return tell(ctx, b, belay.Backend.Signal, s)
 }
 
-// OpenWorker opens a session. The session belongs to the store and outlives the host.
+// OpenWorker opens a session. The session belongs to the store and outlives the process with the
+// engine.
 func (b *Backend) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	if s.ID.IsZero() {
 		s.ID = belay.WorkerID(embedded.NewID())

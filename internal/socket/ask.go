@@ -15,7 +15,7 @@ import (
 var (
 	// ErrNobody means that no process answers on the socket.
 	ErrNobody = errors.New("no process serves the socket of the data directory")
-	// ErrRefused means that the host of the engine does not give way.
+	// ErrRefused means that the process that runs the engine does not give way.
 	ErrRefused = errors.New("the engine's host does not give way")
 	// ErrSilent means that a process accepts connections on the socket and does not answer.
 	ErrSilent = fmt.Errorf("the host of the data directory did not answer within %s", Greeting)
@@ -25,9 +25,10 @@ var (
 // accepts connections but does not answer.
 const Greeting = 2 * time.Second
 
-// AskToYield requests that the host give way to the process with the name next. The host sends this
-// name to its clients in its last line ([Goodbye]). The error is ErrRefused if the host does not
-// give way, ErrSilent if the host does not answer, and ErrNobody if there is no host.
+// AskToYield requests that the host (the process with the engine) give way to the process with the
+// name next. The host sends this name to its clients in its last line ([Goodbye]). The error is
+// ErrRefused if the host does not give way, ErrSilent if the host does not answer, and ErrNobody if
+// there is no host.
 func AskToYield(ctx context.Context, dir string, j *peer.Judge, next string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Greeting, ErrSilent)
 	defer cancel()

@@ -29,7 +29,7 @@ func (h Hello) String() string {
 
 // Goodbye is the line that a server sends when it stops.
 type Goodbye struct {
-	// Next is the name of the next host, empty if it is not known.
+	// Next is the name of the process that runs the engine next, empty if it is not known.
 	Next string `json:"next,omitempty"`
 }
 

@@ -22,7 +22,7 @@ func judgePeer(j *peer.Judge, c net.Conn) error {
 	return j.Unix(u)
 }
 
-// checkHost refuses a host that is, or may be, a process of a job.
+// checkHost refuses a host (the process with the engine) that is, or may be, a process of a job.
 func checkHost(j *peer.Judge, c net.Conn) error {
 	err := judgePeer(j, c)
 	if err == nil {

@@ -29,7 +29,7 @@ func Check(dir string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() {
-		return nil // opening a file in it will fail
+		return nil // dir is no directory, so the caller cannot open a file in it
 	}
 	own, mode := uint32(os.Geteuid()), info.Mode().Perm()
 	switch {

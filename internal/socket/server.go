@@ -40,9 +40,9 @@ type Server struct {
 
 	http   *http.Server
 	socket net.Listener
-	made   os.FileInfo // the socket as Open made it
+	made   os.FileInfo // the data of the socket's file after Open had made it
 	remove sync.Once
-	served chan struct{} // closed when http has returned
+	served chan struct{} // closed when http.Serve has returned
 	busy   busy          // the connections that have requests in progress
 }
 
@@ -99,8 +99,8 @@ func (s *Server) Serve(api http.Handler) {
 }
 
 // Stop makes the server send [Goodbye] to each client and refuse new connections. next is the name
-// of the next host, or "" if it is not known. After Stop the caller must stop the engine, so that
-// waiting calls are answered, and then call Close.
+// of the process that runs the engine next, or "" if it is not known. After Stop the caller must
+// stop the engine, so that waiting calls are answered, and then call Close.
 func (s *Server) Stop(next string) {
 	s.stop.Do(func() {
 		s.next = next

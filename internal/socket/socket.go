@@ -75,7 +75,7 @@ func shortcut(dir string) (way string, free func(), err error) {
 // remove the socket's file.
 func Listen(dir string) (net.Listener, error) {
 	if left, err := filepath.Glob(filepath.Join(literal(dir), Fresh+"*")); err == nil {
-		for _, path := range left { // sockets of hosts that died before the rename below
+		for _, path := range left { // a process that died before the rename below has left them
 			_ = os.Remove(path)
 		}
 	}
