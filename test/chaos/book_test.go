@@ -25,8 +25,8 @@ type book struct {
 	// the times from a session's deadline to its end, if the servers could not act for some time
 	hindered []time.Duration
 	proven   []time.Duration // the times from the kill of a worker to the end of its session
-	picked   []time.Duration // the times from due to claimed, of executions for which a worker was idle
-	noticed  []time.Duration // the times from a loss until a watcher received its event
+	picked   []time.Duration // from the due time to the claim, for executions that had an idle worker
+	noticed  []time.Duration // the times from the loss of a lock until a watcher received the event
 }
 
 // The types of the history that package promise checks.

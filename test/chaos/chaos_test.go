@@ -16,15 +16,15 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// Before any fault, the test submits roots for the duration warming, and then measures the
-// throughput for the duration measuring. A short run measures for less time.
+// Before any fault, the test submits root executions for the duration warming, and then measures
+// the throughput for the duration measuring. A short run measures for less time.
 const (
 	warming   = 3 * time.Second
 	measuring = 4 * time.Second
-	inFlight  = 500 // the number of roots at the same time during the measurement
-	mostAsked = 400 // roots a second under faults; more roots do not find more errors
-	// fewAsked replaces mostAsked in a short run, because more roots would only take longer to
-	// settle, to read and to check.
+	inFlight  = 500 // the number of root executions at the same time during the measurement
+	mostAsked = 400 // root executions a second under faults; more of them do not find more errors
+	// fewAsked replaces mostAsked in a short run, because more root executions would only take
+	// longer to settle, to read and to check.
 	fewAsked = 150
 )
 
@@ -97,7 +97,7 @@ func reportVerdict(t *testing.T, r *record, file string) {
 	if v.word() == passed {
 		return
 	}
-	shown := make(map[string]int) // the number of violations shown, by promise
+	shown := make(map[string]int) // the number of violations of each promise
 	for _, s := range v.violated {
 		promise, _, _ := strings.Cut(s, ":")
 		if shown[promise]++; shown[promise] <= 10 {
@@ -167,7 +167,7 @@ func (w *world) run(ctx context.Context, r *record, m *member) {
 	took.end("probes")
 	m.calm()
 	took.end("wait for the other world")
-	time.AfterFunc(settling/4, over) // a watcher needs less time than that to receive the end of its execution
+	time.AfterFunc(settling/4, over) // after this time, every watcher must have received the end of its execution
 	c.lives.Wait()
 	beside.Wait()
 	over()
@@ -189,7 +189,7 @@ func (w *world) run(ctx context.Context, r *record, m *member) {
 
 // stages records how long the stages of a run took.
 type stages struct {
-	began time.Time // of the current stage
+	began time.Time // the start of the current stage
 	all   []string
 }
 
@@ -283,8 +283,8 @@ func (w *world) watchClock(ctx context.Context) {
 	}
 }
 
-// measure returns how many roots end in a second without faults, while as many roots as possible
-// are submitted.
+// measure returns how many root executions end in a second without faults, while as many as
+// possible are submitted.
 func (c *crowd) measure(ctx context.Context, warming, measuring time.Duration) float64 {
 	ctx, stop := context.WithCancel(ctx)
 	var n atomic.Int64
@@ -307,7 +307,7 @@ func (c *crowd) measure(ctx context.Context, warming, measuring time.Duration) f
 	return rate
 }
 
-// calmLife submits a root and waits for its end.
+// calmLife submits a root execution and waits for its end.
 func (c *crowd) calmLife(ctx context.Context) bool {
 	r := c.dice()
 	s, script := c.submission(r)
@@ -328,8 +328,8 @@ func (c *crowd) calmLife(ctx context.Context) bool {
 	return false
 }
 
-// load submits roots at the given rate until the context ctx ends. The clients of these roots
-// continue until the context lives ends.
+// load submits root executions at the given rate until the context ctx ends. The clients of these
+// roots continue until the context lives ends.
 func (c *crowd) load(ctx, lives context.Context, rate float64) {
 	began, n := time.Now(), 0
 	for ; pause(ctx, time.Until(began.Add(time.Duration(float64(n)/rate*float64(time.Second))))) == nil; n++ {

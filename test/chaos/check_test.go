@@ -59,7 +59,8 @@ func (b *book) inspect(by ...check) []*finding {
 	return out
 }
 
-// told passes every recorded call of the given kind and ending to the function each.
+// told passes to the function each every recorded call that has the given kind and ended in the
+// given way.
 func (b *book) told(kind string, end promise.Ending, each func(*entry)) {
 	for i := range b.Told {
 		if e := &b.Told[i]; e.Kind == kind && e.End == end {

@@ -15,14 +15,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// crowd is all clients. Each root has a client of its own.
+// crowd is all clients. Each root execution has a client of its own.
 type crowd struct {
 	*world
 	mu     sync.Mutex
 	rng    *mrand.Rand
 	n      atomic.Int64
 	lives  sync.WaitGroup
-	newest chan belay.ExecutionID // the newest root, for the watchers and for the client that pauses executions
+	newest chan belay.ExecutionID // the newest root execution, for watchers and for the client that pauses executions
 }
 
 func (w *world) newCrowd() *crowd {
@@ -53,7 +53,7 @@ func newOp() (op belay.OpID) {
 	return op
 }
 
-// submission makes a random root.
+// submission makes a random submission of a root execution.
 func (c *crowd) submission(r *mrand.Rand) (belay.Submission, []op) {
 	script := writeScript(r, 1)
 	input, err := json.Marshal(script)
@@ -67,7 +67,7 @@ func (c *crowd) submission(r *mrand.Rand) (belay.Submission, []op) {
 	return s, script
 }
 
-// live submits a root and sends it random requests.
+// live submits a root execution and sends it random requests.
 func (c *crowd) live(ctx context.Context) {
 	r := c.dice()
 	s, script := c.submission(r)
@@ -85,7 +85,7 @@ func (c *crowd) live(ctx context.Context) {
 			c.signal(ctx, after, belay.SignalRequest{Execution: s.ID, Name: signalName, Payload: payload, Op: op})
 		})
 	}
-	if chance(r, 12) { // so many that some cancels race with the end of a run
+	if chance(r, 12) { // often enough that some cancels race with the end of a run
 		after := between(r, 0, time.Second)
 		c.lives.Go(func() { c.act(ctx, after, "canceller", s.ID, belay.ActionCancel) })
 	}
@@ -98,10 +98,10 @@ func (c *crowd) live(ctx context.Context) {
 	}
 }
 
-// submit submits a root. It usually repeats the submission until a server acknowledges it, but
-// sometimes gives up after the first failure. If the root has a key, another client may submit a
-// root with the same key at the same time, with the same body or another body. Then the answer may
-// name the execution of the other client.
+// submit submits a root execution. It usually repeats the submission until a server acknowledges
+// it, but sometimes gives up after the first failure. If the root has a key, another client may
+// submit a root with the same key at the same time, with the same body or another body. Then the
+// answer may name the execution of the other client.
 func (c *crowd) submit(ctx context.Context, r *mrand.Rand, s belay.Submission) (id belay.ExecutionID) {
 	if s.IdempotencyKey != "" && chance(r, 2) {
 		s2, other := s, c.patient(r, "submitter again")

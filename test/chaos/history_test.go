@@ -15,7 +15,7 @@ type history struct {
 	looks   []look
 	gates   []gateLook
 	faults  map[string]int
-	times   map[string]int // how often other events happened
+	times   map[string]int // the number of events that are not faults, by their name
 	trouble []span
 	harm    []span
 	deaths  []death

@@ -133,7 +133,7 @@ func (w *world) causeDatabaseFault(ctx context.Context, f fault) {
 			w.t.Errorf("the database did not come back in %d tries", tries)
 			return
 		}
-		if err := w.database.Kill(); err != nil { // the database may run without answering
+		if err := w.database.Kill(); err != nil { // a database process that does not answer may still run
 			w.t.Error(err)
 			return
 		}

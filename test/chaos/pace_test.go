@@ -17,7 +17,7 @@ type pace struct {
 // member is the part of one world (a run on one store) in a pace.
 type member struct {
 	*pace
-	measured, calmed func() // measuring and hurried no longer count this world
+	measured, calmed func() // take this world out of the counts measuring and hurried
 }
 
 // join adds a world. All worlds that run at the same time join before the first of them runs.

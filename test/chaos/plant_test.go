@@ -189,7 +189,8 @@ func (p *planting) event(fits func(*story, *belay.Event) bool, change func(*bela
 	return false
 }
 
-// tale changes the first execution for which the function fits returns true.
+// tale changes the story (the record of one execution) of the first execution for which the
+// function fits returns true.
 func (p *planting) tale(fits func(*story) bool, change func(*story)) bool {
 	for _, s := range p.stories {
 		if fits(s) {

@@ -166,7 +166,7 @@ func (w *world) holdKeysOnce(ctx context.Context, f fault, c *crowd) error {
 	}
 	told := err
 	switch {
-	case f.Kind == "roll back": // the rollback is certain even if the connection was lost
+	case f.Kind == "roll back": // the transaction is rolled back even if the connection was lost
 		began.Kind, told = "rolled back", nil
 	case err != nil:
 		told = &belay.Error{Code: belay.CodeUnavailable, Op: "submit", Err: err}

@@ -42,7 +42,7 @@ func (w *world) read(ctx context.Context, r *record) error {
 	return nil
 }
 
-// readTold reads the entries of clients and workers.
+// readTold reads the results of calls that the clients and workers have recorded.
 func (w *world) readTold(r *record) error {
 	for _, s := range w.workers {
 		for _, file := range s.books {
@@ -81,7 +81,7 @@ func (w *world) readTales(ctx context.Context, r *record) error {
 	return errors.Join(errs...)
 }
 
-// tell reads the row and all events of one execution into a tale.
+// tell reads the row and all events of one execution into t, the record of this execution.
 func (s *server) tell(ctx context.Context, t *tale) error {
 	var err error
 	if t.Execution, err = s.client.Execution(ctx, t.Execution.ID); err != nil {

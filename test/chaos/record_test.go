@@ -45,7 +45,7 @@ type record struct {
 	Read    time.Time      `json:"read"` // when the sessions were read
 	Open    []string       `json:"open"` // executions that had not ended when the test stopped waiting for them
 
-	Times  map[string]int `json:"times"` // how often other events happened
+	Times  map[string]int `json:"times"` // the number of events that are not faults, by their name
 	Agents []*agentTale   `json:"agents"`
 	// The results after the end of the load.
 	Retired *retired       `json:"retired"`
@@ -53,7 +53,7 @@ type record struct {
 	Passed  []string       `json:"passed"` // bad inputs that were not refused
 }
 
-// load is the amount of work, in roots a second.
+// load is the amount of work, in root executions a second.
 type load struct {
 	Measured float64 `json:"measured"` // the measured throughput without faults
 	Asked    float64 `json:"asked"`    // the rate of submissions under faults
@@ -103,7 +103,7 @@ type ticks struct {
 	PIDs    []int           `json:"pids"` // the processes that wrote; exactly one if nothing went wrong
 	Numbers int             `json:"numbers"`
 	Torn    string          `json:"torn,omitempty"` // describes the place where numbers are missing
-	Gaps    []time.Duration `json:"gaps,omitempty"` // the silences that are at least as long as a freeze
+	Gaps    []time.Duration `json:"gaps,omitempty"` // the times without output that were long enough to be a freeze
 }
 
 func (r *record) save(file string) error {

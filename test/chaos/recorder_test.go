@@ -87,7 +87,7 @@ func openLedger(path string) (*ledger, error) {
 func (l *ledger) note(e entry) {
 	line, err := json.Marshal(e)
 	if err != nil {
-		panic(err) // the values of the entry were decoded from JSON
+		panic(err) // cannot happen: the values of e were decoded from JSON
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ type retired struct {
 	Ended   int                 `json:"ended"`   // executions that had to be deleted
 	Left    int                 `json:"left"`    // executions that exist at the end
 	Waiting []belay.ExecutionID `json:"waiting"` // executions that had to stay, since they have not ended
-	Missing []belay.ExecutionID `json:"missing"` // executions that had to stay and do not exist
+	Missing []belay.ExecutionID `json:"missing"` // executions that had to stay but do not exist
 	Orphans map[string]int      `json:"orphans"` // rows of executions that do not exist, by table
 	Took    time.Duration       `json:"took"`
 }

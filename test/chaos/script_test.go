@@ -19,7 +19,7 @@ func writeScript(r *rand.Rand, depth int) []op {
 	for range n {
 		o := writeOp(r, depth)
 		if o.Do == "state" && slices.ContainsFunc(script, func(o op) bool { return o.Do == "state" }) {
-			o = op{Do: "step", Ms: o.Ms} // a script has no second op of this kind, since an execution has one state
+			o = op{Do: "step", Ms: o.Ms} // an execution has only one free-form state, so a script sets it in one op
 		}
 		script = append(script, o)
 	}

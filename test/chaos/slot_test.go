@@ -19,7 +19,7 @@ type slot struct {
 	far   bool
 	url   string            // the URL of the worker's server, or of the proxy in front of that server
 	proxy *faultproxy.Proxy // the proxy in front of the server, for a far worker
-	mu    sync.Mutex        // serializes the faults
+	mu    sync.Mutex        // only one fault of this worker at a time
 	ended bool              // the worker must not be started again
 	life  int
 	proc  *process

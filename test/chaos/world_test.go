@@ -160,7 +160,7 @@ type server struct {
 	data   string
 	before []string   // a command line that runs the server, such as strace
 	args   []string   // additional arguments of the server
-	mu     sync.Mutex // serializes the faults
+	mu     sync.Mutex // only one fault of this server at a time
 	proc   *process
 	client *client.Client // a client that repeats a call until a server answers it
 	hasty  *client.Client // a client that does not retry, so that a call without an answer has an unknown result
