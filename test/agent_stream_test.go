@@ -30,7 +30,7 @@ func (a api) events(request *http.Request, cancel func(), headers ...string) (<-
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // the reader of the events closes it
+	response, err := http.DefaultClient.Do(request) //nolint:bodyclose // the reader of the events closes the body
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func (a agents) killAndRestart(env []string, args ...string) agents {
 	b := a.assisted(env, args...)
 	for file, text := range was {
 		until(a.api.t, "the workspaces of the dead server are gone", func() bool {
-			now, err := os.ReadFile(file) // the job's next run may have made it anew
+			now, err := os.ReadFile(file) // the job's next run may have made the file anew
 			return err != nil || string(now) != text
 		})
 	}

@@ -250,7 +250,7 @@ func neverPicksUpAndRecovers(t *testing.T) {
 	second := s.submit("second", "")
 	s.free("second")
 	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
-	s.neverStarted(second) // it has waited for longer than the execution "short", and has not failed
+	s.neverStarted(second) // no worker claims "second", although it has waited for longer than "short"
 	s.hire("two")
 	s.finishedBy(second, "two")
 	s.free("first")
@@ -369,7 +369,7 @@ func expiresAndRecovers(t *testing.T) {
 	id := s.submit("patient", "")
 	s.free("patient")
 	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
-	s.neverStarted(id) // it has waited for longer than the execution "short", and has not failed
+	s.neverStarted(id) // no worker claims "patient", although it has waited for longer than "short"
 	if state := s.execution(id).State; state != belay.Pending {
 		t.Errorf("it is %s", state)
 	}

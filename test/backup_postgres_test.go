@@ -90,7 +90,8 @@ func TestPostgresIsRestoredWithItsOwnTools(t *testing.T) {
 	fresh := s.Database(t)
 	tool(t, s.Binary("pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner", "--dbname="+fresh, dump)
 	// the dump contains a recent mark of life (a running server writes the time to the store at
-	// short intervals). Therefore the server that wrote it may still be running.
+	// short intervals). Therefore restore assumes that the server which wrote it may still be
+	// running.
 	p.belay("restore", "--epoch", "--store",
 		fresh).want(belay.CodeConflict.Exit()).saying("a server left its mark of life")
 	r := p.belay("restore", "--epoch", "--force", "--store", fresh).want(0)

@@ -33,7 +33,7 @@ const crashPoints = 30
 // line about the fsync, and to kill the process before the fsync happens.
 const heldFor = 40 * time.Millisecond
 
-// killAtSync runs a command under strace and kills it at its n-th fsync of the place's database,
+// killAtSync runs a command under strace and kills it at its n-th fsync of the test's database,
 // before the fsync happens. strace could inject a fault at the n-th call itself, but it counts the
 // calls of each thread separately, and a Go program changes threads at any time. So strace only
 // delays each fsync for a moment, and killAt counts the fsyncs that strace reports. killAtSync
@@ -198,7 +198,7 @@ func (p *place) role(name string, more ...string) *exec.Cmd {
 // ack is one line of the output of acknowledge: a write that a call has confirmed.
 type ack struct {
 	Execution belay.ExecutionID
-	Step      string          // empty for the submission
+	Step      string          // if empty, the write is the submission
 	Data      json.RawMessage // the input, or the step's result
 }
 
@@ -209,7 +209,7 @@ func (p *place) acknowledged(out string) {
 	for line := range strings.Lines(out) {
 		var a ack
 		if !strings.HasSuffix(line, "\n") || json.Unmarshal([]byte(line), &a) != nil {
-			continue // the kill cut the line off
+			continue // the kill has cut off the last line
 		}
 		n++
 		if a.Step == "" {

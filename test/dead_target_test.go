@@ -21,16 +21,16 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// targetEnv is the address of the target, for the role caller.
+// targetEnv is the environment variable with the address of the target, for callerProcess.
 const targetEnv = "BLACKBOX_TARGET"
 
-// payments is the name of the target that the role caller calls.
+// payments is the name of the target that callerProcess calls.
 const payments = "payments:charge"
 
 // reason is the reason that an operator gives for forcing the circuit breaker.
 const reason = "incident 17"
 
-// slots is the number of executions that the role caller runs at the same time.
+// slots is the number of executions that callerProcess runs at the same time.
 const slots = 5
 
 // callerProcess is a worker whose workflows call a target over HTTP. The run of "charge" fails if the

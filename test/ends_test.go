@@ -201,7 +201,7 @@ func TestRetryContinuesAfterTheFinishedSteps(t *testing.T) {
 	p.belay(args...).want(1).saying("step two failed")
 	e := p.only()
 	p.patched(e.ID, "+1\n")                              // the patch has the change of the failed step
-	p.belay(args...).want(1).saying("has ended already") // this key's execution has ended
+	p.belay(args...).want(1).saying("has ended already") // the execution with the key k has ended
 	if err := os.WriteFile(free, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	return dir, nil
 })
 
-// example starts one of the programs under examples/, in the place's working directory.
+// example starts one of the programs under examples/, in the working directory of the test.
 func (p *place) example(name string, args ...string) *started {
 	p.t.Helper()
 	binary(p.t) // makes the directory into which programs builds the examples

@@ -133,8 +133,8 @@ func (a api) artifactText(id, name string, headers ...string) answer {
 	return got
 }
 
-// ofJobs lists the processes that come from this place, except for the server: the processes of
-// jobs.
+// ofJobs lists the processes that belay in this test's directory has started, except for the
+// server: the processes of jobs.
 func (x *attacked) ofJobs() (left []string) {
 	for _, p := range x.processes() {
 		if pid, _, _ := strings.Cut(p, " "); pid != strconv.Itoa(x.server.cmd.Process.Pid) {

@@ -136,7 +136,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next.stream(w, talk.model, n)
 }
 
-// stream writes a move as Anthropic's API streams a message.
+// stream writes an answer of the model as Anthropic's API streams a message.
 func (v move) stream(w http.ResponseWriter, model string, n int) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	event := func(kind string, more map[string]any) {

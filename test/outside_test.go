@@ -202,7 +202,7 @@ func TestAnOwnerInShell(t *testing.T) {
 		t.Errorf("the second owner did not learn who has the lock\n%s", second)
 	}
 	first.signal(syscall.SIGKILL)
-	_ = syscall.Kill(-first.cmd.Process.Pid, syscall.SIGKILL) // the process group includes the owner's heartbeats
+	_ = syscall.Kill(-first.cmd.Process.Pid, syscall.SIGKILL) // also kills the process that sends the heartbeats
 	id := first.execution()
 	if !poll(patience, func() bool { return a.call("GET", "/v1/executions/"+id, "").string("state") == "pending" }) {
 		t.Fatal("the killed owner did not lose the execution")

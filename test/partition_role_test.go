@@ -18,7 +18,7 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Environment variables of the role counter.
+// Environment variables of counterProcess.
 const (
 	urlEnv    = "BLACKBOX_URL"
 	ledgerEnv = "BLACKBOX_LEDGER"

@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// jobs may run as other users, which must be able to enter the directory above the place
+	// jobs may run as other users, which must be able to enter the directory above root
 	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// path returns the path of a file in the place.
+// path returns the path of a file in the test's directory.
 func (p *place) path(name string) string { return filepath.Join(p.root, name) }
 
 // environment returns the environment of belay, which contains no settings of the
@@ -72,8 +72,8 @@ func (p *place) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// give makes the user as whom the test runs belay the owner of all files of the place. It returns
-// the path of a copy of the binary that this user may run.
+// give makes the user as whom the test runs belay the owner of all files in the test's directory.
+// It returns the path of a copy of the binary that this user may run.
 func (p *place) give() string {
 	p.t.Helper()
 	own := filepath.Join(filepath.Dir(p.root), "belay")

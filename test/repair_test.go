@@ -106,7 +106,7 @@ func TestAPoisonAnswerIsDiscarded(t *testing.T) {
 	}
 	ends(path, `{}`, "failed")
 	a.want(200, "POST", path+"/retry", ``)
-	a.ends(path, "failed") // the answer is kept
+	a.ends(path, "failed") // a retry without from keeps the poison answer
 	ran(1, 1)
 	got := a.want(422, "POST", path+"/retry", `{"from": "approve\u202ed"}`)
 	if want := `it has \"reserve\", \"approved\", \"check\"`; !strings.Contains(got.text, want) {

@@ -16,7 +16,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// Environment variables that name the files of a program started by role.
+// Environment variables that name the files of a program that the method role starts.
 const (
 	socketEnv  = "BLACKBOX_SOCKET"
 	releaseEnv = "BLACKBOX_RELEASE"

@@ -109,7 +109,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	ask("workspaces", "gc", "--dry-run")
 	ask("workspaces", "restore", run, p.path("again-"+hostileText))
 	ask("doctor")
-	ask("rm", hostileText, id, "--reason", hostileText) // refused while its dead letter is open
+	ask("rm", hostileText, id, "--reason", hostileText) // rm is refused, since the dead letter of the execution is open
 	ask("dead", "note", id, strings.ReplaceAll(hostileText, "\x1b", ""))
 	ask("dead", "note", id, hostileText)
 	ask("dead", "ls", "--text", hostileText)

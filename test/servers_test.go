@@ -154,7 +154,7 @@ func must(t *testing.T, err error) {
 }
 
 // counted checks that the execution has counted to n: each number is saved once, in order, and
-// under the token that the worker wrote into its ledger.
+// under the token that the worker wrote into its ledger (a file outside of Belay).
 func (f *group) counted(id belay.ExecutionID, n int, name string) {
 	f.t.Helper()
 	saved := map[int]belay.Token{}

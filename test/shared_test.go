@@ -23,8 +23,8 @@ type gated struct {
 	args  []string
 }
 
-// gates starts a gated belay run in the place's data directory, beside the runs that have started
-// before.
+// gates starts a belay run whose steps wait for files (gates), in the data directory of the test,
+// beside the runs that have started before.
 func (p *place) gates(name string, steps int) *gated {
 	p.t.Helper()
 	g := &gated{p: p, name: name, steps: steps, args: []string{"run", "--repo", "none", "--key", name}}
@@ -41,7 +41,8 @@ func (g *gated) again() { g.started = g.p.start(g.p.command(g.args...)) }
 
 func (g *gated) gate(i int) string { return g.p.path(fmt.Sprintf("%s.gate%d", g.name, i)) }
 
-// open makes the gates of the steps first to last, so that these steps end.
+// open makes the gates of the steps first to last: files for which these steps wait before they
+// end.
 func (g *gated) open(first, last int) {
 	g.t.Helper()
 	for i := first; i <= last; i++ {
@@ -51,7 +52,7 @@ func (g *gated) open(first, last int) {
 	}
 }
 
-// ledger returns the notes that the steps have made.
+// ledger returns the ledger: the notes that the steps have written into a file outside of Belay.
 func (g *gated) ledger() string {
 	text, err := os.ReadFile(g.p.path(g.name + ".ledger"))
 	if err != nil && !os.IsNotExist(err) {
@@ -158,7 +159,7 @@ func TestOperatorCommandsReachEveryProcess(t *testing.T) {
 	a, b := p.gates("a", 2), p.gates("b", 2)
 	a.begun(0, 1)
 	b.begun(0, 1)
-	for _, g := range []*gated{a, b} { // only one of the two processes has the engine
+	for _, g := range []*gated{a, b} { // for the process that has the engine, and for the other
 		p.belay("pause", g.name, "--reason", "lunch").want(0)
 		g.says("pause")
 		g.open(0, 0)
@@ -402,7 +403,7 @@ func TestBelayRunYieldsToAServerAndTakesOverAgain(t *testing.T) {
 	both(2)
 	a.undisturbed()
 	b.undisturbed()
-	third, _ := p.serve() // the watches that use a server need it to end
+	third, _ := p.serve() // the watches over HTTP can end only while a server runs
 	for _, check := range checks {
 		check()
 	}

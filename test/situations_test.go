@@ -58,8 +58,8 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// telling is a place with the cells of the table's row for one situation. The cells quote phrases
-// of these outputs, in this order: /readyz, doctor, explain, the metrics.
+// telling is a place (the directory of a test) with the cells of the table's row for one situation.
+// The cells quote phrases of these outputs, in this order: /readyz, doctor, explain, the metrics.
 type telling struct {
 	*place
 	cells []string

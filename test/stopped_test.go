@@ -182,7 +182,7 @@ func noticedInTime(t *testing.T, b belay.Client, ttl time.Duration) {
 	lost := 0
 	for _, w := range all {
 		if w.State != belay.WorkerLost || strings.HasSuffix(w.EndReason, "is gone") {
-			continue // a worker that ended while it opened a session may have a second one, which does not count
+			continue // a worker that ended while it opened a session may have left a second session
 		}
 		lost++
 		if took := w.EndedAt.Sub(w.HeartbeatAt); took < ttl || took > ttl+time.Second {

@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 )
 
-// reader reads the place's data directory, also while another process has its engine.
+// reader reads the test's data directory, also while another process runs its engine.
 func (p *place) reader() *embedded.Reader {
 	p.t.Helper()
 	r, err := embedded.OpenReader(p.t.Context(), "sqlite:"+p.data)
@@ -175,7 +175,7 @@ func (p *place) artifact(id belay.ExecutionID, name string) string {
 	return p.belay("logs", id.String(), "--name", name, "--raw").want(0).out
 }
 
-// clean checks that no process of the place, no workspace and no partial file is left. A killed
+// clean checks that no process of the test, no workspace and no partial file is left. A killed
 // process may take a moment to disappear.
 func (p *place) clean() {
 	p.t.Helper()
@@ -198,9 +198,9 @@ func (p *place) noWorkspaces() {
 	}
 }
 
-// processes lists the processes that belong to this place: their arguments or environment contain
-// the beginning of a run id of the place's executions, or their arguments, environment or working
-// directory contain the path of the place.
+// processes lists the processes that belong to this test: their arguments or environment contain
+// the beginning of a run id of the test's executions, or their arguments, environment or working
+// directory contain the path of the test's directory.
 func (p *place) processes() []string {
 	p.t.Helper()
 	marks := make(map[string]bool)

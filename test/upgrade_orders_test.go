@@ -35,7 +35,7 @@ type orders struct {
 	mu    sync.Mutex
 	given int
 	ended []order
-	spare int // requests that failed because the server was being replaced
+	spare int // the number of requests that failed because the server was being replaced
 }
 
 func (r *rollout) load(clients int, dice *rand.Rand) *orders {

@@ -29,7 +29,7 @@ type process struct {
 	name   string
 	listen string // the address of a server; empty for a worker
 	runs   atomic.Pointer[version]
-	turn   atomic.Int64 // odd while the process is being replaced
+	turn   atomic.Int64 // counts starts and ends of replacements, so it is odd during a replacement
 	proc   *started
 }
 

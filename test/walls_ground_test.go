@@ -121,8 +121,8 @@ func (x *storm) program(name, from string, mode fs.FileMode) string {
 	return to
 }
 
-// hand makes the server's user the owner of all files of the place, lets every user enter the
-// directories above it, and makes one directory writable for every user.
+// hand makes the server's user the owner of all files in the test's directory, lets every user
+// enter the directories above it, and makes one directory writable for every user.
 func (x *storm) hand() {
 	x.api.t.Helper()
 	err := filepath.WalkDir(x.root, func(path string, d fs.DirEntry, err error) error {
@@ -153,7 +153,8 @@ func (x *storm) hand() {
 	}
 }
 
-// as returns a belay command that runs as the server's user, in the storm's mode of the sandbox.
+// as returns a belay command that runs as the server's user, in the sandbox that the test x
+// examines.
 func (x *storm) as(args ...string) *exec.Cmd {
 	cmd := x.command(args...)
 	cmd.Path, cmd.Args[0] = x.path("bin/belay"), x.path("bin/belay")

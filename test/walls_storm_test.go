@@ -87,7 +87,7 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 		t.Skipf("this machine does not have the mode; the sandbox of jobs is %s", held)
 	}
 	x.stop()
-	configured := map[string][]string{} // from a configuration to its attacks
+	configured := map[string][]string{} // the attacks to try under each configuration
 	for _, w := range walls {
 		if w.config != "" && w.there(t) {
 			configured[w.config] = append(configured[w.config], w.attack)

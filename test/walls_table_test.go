@@ -15,8 +15,9 @@ const (
 
 // findings are the results of the attacks in all modes of the sandbox.
 type findings struct {
-	through map[string]map[string]map[string]bool // by mode, attack, and command (serve or worker)
-	held    map[string]string                     // by mode: the description of the sandbox in the log
+	// through says whether an attack succeeded, by mode, attack, and command (serve or worker).
+	through map[string]map[string]map[string]bool
+	held    map[string]string // the description of the sandbox in the log, by mode
 }
 
 func (f findings) note(mode, attack, kind string, through bool) {
