@@ -137,7 +137,7 @@ func (t *turn) observe(ctx context.Context) error {
 func (t *turn) over(p planned, x *belay.Execution, gone bool) bool {
 	switch {
 	case gone:
-		t.state.Conflicts++ // it has ended, and was deleted since
+		t.state.Conflicts++ // the execution has ended and was then deleted
 	case x.Generation > p.Generation+1:
 		t.failed(p.Execution, fmt.Sprintf("generation %d did not succeed; it was reopened since", p.Generation+1))
 	case !x.State.Terminal():
@@ -192,7 +192,9 @@ func (t *turn) await(ctx context.Context) error {
 	case err != nil && belay.CodeOf(err) != belay.CodeNotFound:
 		return t.unavailable(ctx, err)
 	case time.Since(began) < saveEvery/20 && len(t.state.Plan) > observed:
-		return sleep(ctx, saveEvery/20) // the execution has ended, but observe does not read it next
+		// The execution has ended, but observe may read other executions next, and await would then
+		// be called for the same execution again and again.
+		return sleep(ctx, saveEvery/20)
 	}
 	return nil
 }

@@ -38,8 +38,8 @@ const (
 	observed = 200
 	// saveEvery is how often the state is saved while it changes.
 	saveEvery = time.Second
-	// judged is the number of ended executions from which the bulk judges the share of failures after
-	// the canary.
+	// judged is the least number of ended executions for which the bulk checks the share of failures
+	// after the canary.
 	judged = 10
 	// failures is how many failures the state shows, and message the largest number of bytes of one.
 	failures = 10
@@ -249,7 +249,7 @@ func (t *turn) judge() bool {
 // exceeded stops the bulk if the share of failures is larger than it may be.
 func (t *turn) exceeded() bool {
 	s, most := &t.state, *t.bulk.MaxFailures
-	const rounding = 1e-9 // 29 of 100 is not more than 0.29
+	const rounding = 1e-9 // so that rounding does not make 29 failures of 100 more than 0.29
 	if float64(s.Failed) <= most*float64(t.ended())+rounding {
 		return false
 	}

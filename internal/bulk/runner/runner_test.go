@@ -38,7 +38,7 @@ type env struct {
 	*testing.T
 	*engine.Engine
 	mu   sync.Mutex
-	runs map[int]int // by the number of the order
+	runs map[int]int // the number of runs for each order, by the number of the order
 }
 
 // in runs a test in virtual time.
@@ -206,7 +206,7 @@ func fix(patch string) belay.Bulk {
 
 // A bulk with a bad fix stops at the canary: after one run, or after eleven if the first one succeeds.
 func TestABadFixStopsAtTheCanary(t *testing.T) {
-	n := 500 // the dead letters of a bulk
+	n := 500 // the number of dead letters of a bulk
 	if *long {
 		n = 5000
 	}
@@ -223,7 +223,7 @@ func TestABadFixStopsAtTheCanary(t *testing.T) {
 				e.broken(n)
 				e.serve(e)
 				x, p := e.progress(e.begin(fix(c.patch)), belay.Failed)
-				time.Sleep(time.Hour) // whatever the bulk has left behind would run now
+				time.Sleep(time.Hour) // in this time, further executions that the bulk had reopened would run
 				if got := e.ran() - n; got != c.runs || !strings.HasPrefix(x.Error.Message, c.failed) {
 					e.Errorf("%d runs, %q", got, x.Error.Message)
 				}
@@ -344,7 +344,7 @@ func TestABulkCountsAFailureThatWasReopenedSince(t *testing.T) {
 func TestTwoBulksResolveEachDeadLetterOnce(t *testing.T) {
 	in(t, func(e *env) {
 		ids := e.broken(200)
-		// Both select their whole plan before either acts.
+		// Both bulks put all dead letters into their plans before either bulk acts.
 		barrier := &meeting{Backend: e, parties: 2, met: make(chan struct{})}
 		e.serve(barrier)
 		b := fix(`{"bad": null}`)
@@ -362,7 +362,8 @@ func TestTwoBulksResolveEachDeadLetterOnce(t *testing.T) {
 	})
 }
 
-// meeting holds the first action of each party until all parties want to act.
+// meeting is the Backend of several bulks (the parties). It delays the first action of each bulk
+// until all of them want to act.
 type meeting struct {
 	belay.Backend
 	parties, come int
