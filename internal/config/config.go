@@ -25,7 +25,7 @@ type Config struct {
 	Grace           time.Duration
 	Concurrency     int
 	CheckInterval   time.Duration
-	HealthInterval  time.Duration  // between two health probes of a worker; 0 probes no worker
+	HealthInterval  time.Duration  // the time between two health probes of a worker; 0 for no probes
 	HealthAllow     []netip.Prefix // networks in which a health address may differ from the worker's own address
 	Worker          Worker
 	Defaults        Defaults
@@ -99,7 +99,7 @@ type Agent struct {
 	Command       []string
 	ResumeCommand []string // empty to run Command again
 	Preset        string   // none, or the name of a preset of internal/agent
-	Permissions   string   // of a preset: auto, all or edits
+	Permissions   string   // the permissions that a preset gives to its agent: auto, all or edits
 	Output        string   // auto, plain or stream-json
 	Repo          string
 	Repos         []string // other repositories that jobs may request; empty allows public repositories over https
@@ -107,7 +107,7 @@ type Agent struct {
 	// without the credentials.
 	Logins         map[string]Login
 	GitCredentials string        // a file
-	Prepare        time.Duration // how long it may take to make a workspace
+	Prepare        time.Duration // the longest time for making a workspace
 	Env            []string
 	Timeout        time.Duration
 	Grace          time.Duration

@@ -99,7 +99,7 @@ func (c *Config) take(v setting, bad *problems) {
 	if kind := k.of(c); !kind.set(v.text) {
 		name := v.key
 		if !strings.Contains(v.from, ":") {
-			name = "" // the name of a variable or flag already names the key
+			name = "" // v.from is a variable or flag, whose name already tells the key
 		}
 		bad.add(v.from, name, "%s is not valid; write %s", shown(k, v.text), kind.want())
 	}

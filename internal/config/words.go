@@ -53,7 +53,7 @@ func asWords(items []string) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(items); err != nil {
-		panic(err) // texts always marshal
+		panic(err) // never happens: every list of texts can be encoded
 	}
 	return strings.TrimSpace(b.String())
 }
