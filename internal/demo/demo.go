@@ -34,7 +34,8 @@ const (
 	beat = 500 * time.Millisecond
 	// limit is the timeout of a demo, many times the duration of a demo.
 	limit = 2 * time.Minute
-	// killAfter is the number of lines that the step victim writes before its worker is killed.
+	// killAfter is the number of lines that the step named victim ("review") writes before its
+	// worker is killed.
 	killAfter = 3
 )
 
@@ -187,8 +188,8 @@ func (d *demo) waitForWorkers(ctx context.Context) error {
 }
 
 // follow handles the workers' notes and the execution's events until the execution has ended. It
-// kills the worker in the middle of the step victim, when a note reports that the step has written
-// enough lines.
+// kills the worker in the middle of the step named victim ("review"), when a note reports that the
+// step has written enough lines.
 func (d *demo) follow(ctx context.Context) error {
 	events, failed := d.watch(ctx)
 	for {
@@ -260,7 +261,7 @@ func lossOf(ev *belay.Event) string {
 	return screen.Brief(ev.Error.Message, 160)
 }
 
-// note handles a note of a worker.
+// note handles a note (a line with which a worker reports its work).
 func (d *demo) note(ctx context.Context, n note) error {
 	m := n.from
 	switch n.Kind {

@@ -140,7 +140,7 @@ func (d *demo) stopWorkers() error {
 	})
 	defer over.Stop()
 	for _, m := range d.workers {
-		_ = m.stdin.Close() // fails for a dead worker
+		_ = m.stdin.Close() // the error is ignored: the worker may be dead
 		gone.Go(m.read.Wait)
 	}
 	done := make(chan struct{})

@@ -22,7 +22,7 @@ type facts struct {
 	Killed    time.Time // when a worker was killed, by this machine's clock
 	Victim    string    // the name of the killed worker
 	OldToken  belay.Token
-	Lost      time.Time // when the store declared the victim lost
+	Lost      time.Time // when the store declared the killed worker lost
 	TakenOver time.Time
 	Successor string
 	NewToken  belay.Token
