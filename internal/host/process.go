@@ -8,7 +8,7 @@ import (
 // Process is the identity of a process, for comparisons within one boot of one machine. Its JSON
 // form must stay stable, because it is stored beside workspaces and in sessions.
 type Process struct {
-	// Host is the machine's name, for people to read; it proves nothing.
+	// Host is the machine's name, for people to read; comparisons ignore it.
 	Host string `json:"host"`
 	// BootID identifies this boot of the kernel.
 	BootID string `json:"boot_id"`

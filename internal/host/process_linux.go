@@ -131,7 +131,7 @@ func parseStat(line string) (Status, error) {
 	}
 	// The first field after the command is the third of the line.
 	f := strings.Fields(line[end+1:])
-	if len(f) < 20 || len(f[0]) != 1 || f[0] < "A" || f[0] > "z" { // the state is a letter
+	if len(f) < 20 || len(f[0]) != 1 || f[0] < "A" || f[0] > "z" { // f[0] is the state, which must be a letter
 		return Status{}, fmt.Errorf("unreadable process status %q", line)
 	}
 	s := Status{PID: pid, State: f[0][0]}
