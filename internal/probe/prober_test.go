@@ -121,7 +121,7 @@ func TestAWorkerIsProbedOncePerInterval(t *testing.T) {
 		if b.reads > 2 {
 			t.Errorf("the store was read %d times", b.reads)
 		}
-		for range 12 { // the worker ill sends its heartbeats to another server now
+		for range 12 { // only well sends heartbeats: the worker ill now uses another server
 			time.Sleep(5 * time.Second)
 			beat(well)
 		}

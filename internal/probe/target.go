@@ -9,7 +9,8 @@ import (
 
 // Rules limit the addresses that a server probes.
 type Rules struct {
-	// Allow are the networks in which a server also probes addresses from which no worker connects.
+	// Allow are the networks in which a server also probes an address that differs from the address
+	// from which the worker connects.
 	Allow []netip.Prefix
 }
 
