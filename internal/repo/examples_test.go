@@ -12,7 +12,7 @@ import (
 // shown are the packages whose exported functions all need an example.
 var shown = []string{"workflow", "worker", "embedded", "client", "belaytest"}
 
-// unshown lists functions of these packages without an example, with the reason.
+// unshown lists functions of the packages in shown that have no example, with the reason.
 var unshown = map[string]string{
 	"embedded.Observe": "it is for Belay's own server: the type of its argument is in an internal package",
 }
@@ -28,7 +28,7 @@ var unrun = map[string]string{
 func TestExportedFunctionsHaveExamples(t *testing.T) {
 	_, sources := goFiles(t)
 	for _, pkg := range shown {
-		examples := map[string]bool{} // for the name of an example, whether go test runs it
+		examples := map[string]bool{} // whether go test runs an example, by its name
 		var code []*ast.FuncDecl
 		for _, f := range sources {
 			if f.pkg != pkg {
