@@ -83,7 +83,7 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0); err != nil {
 			return err
 		}
-		until = time.Now().Add(d) // not too early, because the store saved the checkpoint before this moment
+		until = time.Now().Add(d) // d counts from the saved checkpoint, so this time is never too early
 	}
 	if !time.Now().Before(until) {
 		return nil

@@ -134,7 +134,7 @@ func (r *Run) wakeReaderLocked() {
 func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.wakeReaderLocked() // this branch may have been woken to read signals; another branch must read them then
+	defer r.wakeReaderLocked() // if this branch was woken to read signals and returns first, another branch reads
 	s := &r.signals
 	looked := false
 	for {
