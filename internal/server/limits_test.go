@@ -151,7 +151,7 @@ func TestSlowAndSilentClientsAreCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_, _ = io.WriteString(c, say) // fails if the server closes the connection before it has read all
+			_, _ = io.WriteString(c, say) // the write fails if the server closes the connection first
 			cutOff(t, c)
 		})
 	}

@@ -83,7 +83,7 @@ func TestManyReadersOfAJob(t *testing.T) {
 	for range readers {
 		all.Go(func() {
 			resp, err := c.Get(url)
-			for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // too many clients read now
+			for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // too many readers at this moment
 				_ = resp.Body.Close()
 				resp, err = c.Get(url)
 			}

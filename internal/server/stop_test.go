@@ -111,7 +111,7 @@ type polled struct {
 }
 
 func (p *polled) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
-	if q.Wait == pollFor { // the reads for streams have another wait
+	if q.Wait == pollFor { // only the test's long polls wait for exactly pollFor
 		p.polling <- struct{}{}
 	}
 	return p.Engine.Events(ctx, q)
