@@ -98,7 +98,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 		submit(t, e, belay.Submission{Workflow: "a"}, belay.Submission{Workflow: "a"},
 			belay.Submission{Workflow: "b", Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 1}})
 		submit(t, e, belay.Submission{Workflow: "idle"})
-		time.Sleep(3 * time.Second) // the time for which the executions were due
+		time.Sleep(3 * time.Second) // the executions are due for 3 seconds before they are claimed
 		w := open(t, e, 10*time.Second, "a", "b")
 		won := claim(t, e, w, 1, 3)
 		settle(t, e, won)

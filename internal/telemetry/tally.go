@@ -103,7 +103,7 @@ type gauges struct {
 var (
 	executions = desc("belay_executions", "Executions that have not ended, by state.", "state")
 	oldest     = desc("belay_executions_oldest_due_seconds",
-		"How long the longest due execution has been due that workers may claim and none has claimed; 0 if there is none.")
+		"How long the oldest due execution that workers may claim has waited for a worker; 0 if there is none.")
 	workers     = desc("belay_workers", "Sessions of workers that have not ended, by state.", "state")
 	deadLetters = desc("belay_dead_letters", "Dead letters that are not resolved, by the reason of the failure.",
 		"reason")
