@@ -38,7 +38,7 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		if err != nil {
 			return nil, err
 		}
-		if len(chunks) == 0 || chunks[0].N != begin-1 { // the missing chunks in the middle
+		if len(chunks) == 0 || chunks[0].N != begin-1 { // earlier chunks, in the middle of the log, are missing
 			break
 		}
 		begin--

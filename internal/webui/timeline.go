@@ -96,7 +96,7 @@ type drawing struct {
 	axis
 	names map[belay.WorkerID]string
 	rows  []runRow
-	open  *runRow
+	open  *runRow   // the run whose end is not among the events so far; nil between two runs
 	begin time.Time // when the open run began
 	free  time.Time // since when no worker runs the execution
 	steps int       // checkpoints of the open run
