@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		db, tool string
-		said     string // the whole output; "" for any output of the tool
+		said     string // the whole output; if "", the output is not checked
 		fails    string
 	}{
 		"nothing found": {up.URL + "/", tool(t, 0, ""), "ran -db " + up.URL + " ./...\n", ""},
