@@ -45,7 +45,7 @@ func (s *session) claims(ctx context.Context) {
 		})
 		switch {
 		case err == nil && ctx.Err() != nil:
-			repeat = len(reply.Assignments) > 0 // the worker stops and gives the number up below
+			repeat = len(reply.Assignments) > 0 // the worker stops, and gives up the claim after this loop
 		case err == nil:
 			repeat, refused = false, 0
 			delays.Reset()

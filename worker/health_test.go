@@ -78,7 +78,7 @@ func TestAWorkerSaysWhetherItIsHealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, h, http.StatusOK, "ok") // no worker uses it yet
+	says(t, h, http.StatusOK, "ok") // no worker uses h yet
 	finish := make(chan struct{})
 	run := func(workflows string) (stop func(), over chan error) {
 		w := worker.New(b, worker.Options{Log: quiet, Health: h, TTL: belay.MinTTL.D()})

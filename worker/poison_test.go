@@ -84,7 +84,7 @@ func supervise(ctx context.Context, b belay.Backend, concurrency int) (kills int
 				return "", ctx.Err()
 			}
 		})
-		_ = w.Run(life) // the error names the runs that the worker could not settle
+		_ = w.Run(life) // ignored: the error only names the runs that the worker could not settle
 		if errors.Is(context.Cause(life), errKilled) {
 			kills++
 		}

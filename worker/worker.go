@@ -28,7 +28,7 @@ type Worker struct {
 	freed    chan struct{}               // gets a value when running or held decreases
 	session  *session                    // nil while the worker has none
 	stopping bool                        // the worker claims nothing more
-	alone    map[belay.RunID]*time.Timer // runs with Alone: while there are any, the worker claims no other execution
+	alone    map[belay.RunID]*time.Timer // runs that must be alone: meanwhile the worker claims nothing else
 }
 
 // New makes a worker; Run starts it. The caller must close the Backend after Run has returned.
@@ -105,7 +105,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if ctx.Err() != nil && s == nil {
 			return w.awaitAll(w.o.Unwind)
 		}
-		if err != nil { // the runs of the last session have got their requests to end
+		if err != nil { // the runs of earlier sessions were asked to end when their session was lost
 			return errors.Join(err, w.awaitAll(w.o.Unwind))
 		}
 		w.attach(s)
