@@ -23,9 +23,10 @@ func Sleep(ctx context.Context, name string, d time.Duration, key ...KeyOption) 
 // the same name again, give the wait a [Key]; the key is not part of the signal's name.
 //
 // If the payload of the signal cannot be read as a T, WaitSignal consumes the signal and returns an
-// error marked belay.Permanent that is an [ErrPayload]. Its result is not saved: the next call for
-// this wait, in the same run or after an operator's retry, waits for another signal, with the whole
-// timeout. So a function that returns the error fails, and `belay retry` asks again.
+// error marked belay.Permanent that is an [ErrPayload]. No result of the wait is saved: the next call
+// for this wait, in the same run or after an operator's retry, waits for another signal, with the
+// whole timeout. So if a function returns the error, its execution fails, and after `belay retry` it
+// waits for a new signal.
 func WaitSignal[T any](ctx context.Context, name string, opts ...WaitOption) (T, error) {
 	o := options{timeout: run.Forever}
 	for _, opt := range opts {

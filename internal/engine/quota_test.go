@@ -33,7 +33,8 @@ func halfBusyWorker(t *testing.T, e *engine.Engine, n int) []belay.Assignment {
 	return r.Assignments
 }
 
-// wants lets one commit pass and checks what it wrote.
+// wants lets the store do one of the commits that the test has stopped, and fails the test unless
+// the commands of this commit are want.
 func (g *gates) wants(t *testing.T, want string) {
 	t.Helper()
 	g.set(true, true)

@@ -134,7 +134,8 @@ func (c *RevokeKey) apply(w *world) (Reply, error) {
 	return w.putKey(op, k, o.Version, "revoke", c.Actor)
 }
 
-// putKey writes the object of a key, with the audit of the action.
+// putKey writes the object (see Object) that has the key k, and an audit record of the action. The
+// change is refused as a conflict if the stored version is not expected.
 func (w *world) putKey(op string, k *APIKey, expected int64, action, actor string) (Reply, error) {
 	body, err := k.body()
 	if err != nil {

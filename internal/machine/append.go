@@ -125,10 +125,9 @@ func (c *Append) check(op string) error {
 }
 
 // count adds the chunk to the stored size of its log or artifact, and refuses a chunk that exceeds
-// the limit. If chunks from the middle of a name were dropped, the name belongs to a log that keeps
-// its head and its tail. Any other name may belong to an artifact that replaces the artifact of an
-// earlier run. The old artifact stays until the new artifact is complete, so both together may have
-// twice the limit.
+// the limit. A log that keeps its head and its tail, which is one whose middle chunks were dropped,
+// may have the limit once. Everything else may have it twice, because an artifact may replace the
+// artifact of an earlier run, which stays until the new one is complete.
 func (c *Append) count(w *world, op string, token belay.Token) error {
 	s := w.sums[c.sum()]
 	next := Sum{SumRef: c.sum(), New: true}

@@ -50,7 +50,7 @@ func (e *Execution) times() times {
 	switch {
 	case e.State == belay.Running:
 		// The worker itself should end the run when the run timeout or the total timeout is over.
-		// If the worker does not do this, the rules end the run after a grace period.
+		// If the worker does not do this, the engine ends the run after a grace period.
 		t.cancel = e.CancelBy
 		t.run = after(after(e.RunAt, p.RunTimeout), p.CancelGrace)
 		t.total = after(t.total, p.CancelGrace)

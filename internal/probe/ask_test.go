@@ -166,7 +166,8 @@ func TestPeersThatSpeakFirst(t *testing.T) {
 	}
 }
 
-// Rule: a refused connection is a result; a probe that the server itself ended has no result.
+// Rule: a refused connection counts as a failed probe; a probe that the server cancelled, because it
+// stops, counts neither as failed nor as passed.
 func TestOnlyTheWorkerMakesAProbeFail(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

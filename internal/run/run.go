@@ -114,7 +114,7 @@ func (r *Run) restore(saved []belay.Checkpoint) {
 	if r.names == nil {
 		r.names = make(map[string]entry, len(saved))
 	}
-	late := time.Since(r.began) // names has the ages at the time began, so the time since then is subtracted
+	late := time.Since(r.began) // the ages in r.names are those at r.began, so the time since then is subtracted
 	for _, c := range saved {
 		if c.Kind == belay.KindState {
 			r.state = c.Data

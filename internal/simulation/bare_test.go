@@ -160,7 +160,8 @@ func (b *bareWorker) claim(wg *sync.WaitGroup) {
 			b.pause(20 * time.Millisecond)
 		case belay.CodeOf(err) == belay.CodeLeaseLost:
 			b.lose()
-		// the next heartbeat then releases the runs that claim n may have won
+		// The worker gives up claim n without knowing what it won. Its next heartbeat says so, and does not
+		// name the runs that claim n may have won; so the server releases them.
 		case belay.CodeOf(err) == belay.CodeConflict || n%3 == 0:
 			b.mu.Lock()
 			b.claimSeen = n

@@ -124,8 +124,9 @@ type Felled struct {
 // Nothing reports whether there is nothing to delete.
 func (f *Felled) Nothing() bool { return len(f.Trees)+len(f.Leaves) == 0 && f.Trim.IsZero() }
 
-// The limits of one commit, in addition to the limit of executions, and the largest number of
-// branches in which Fell searches a large tree for leaves.
+// FellRows and fellBytes limit what one commit deletes, in addition to the limit of executions.
+// fellBranches is the largest number of subtrees of a large tree in which Fell looks for executions
+// without children.
 const (
 	FellRows     = 5000
 	fellBytes    = 64 << 20

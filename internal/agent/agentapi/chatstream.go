@@ -156,7 +156,9 @@ func (s *streamed) finish(x *belay.Execution) error {
 	}
 	why := finish(a)
 	if len(s.sent.text) > 0 {
-		why = finish(&agent.Answer{}) // the client has the whole answer, although the stored answer is only its end
+		// The store keeps only the end of a long answer, but the client has got all of it. So the reason for the
+		// end is that of a complete answer.
+		why = finish(&agent.Answer{})
 	}
 	if rest != "" {
 		s.delta(x, Spoken{Content: &rest})

@@ -7,12 +7,12 @@ import (
 )
 
 // Every commit writes a mark, the time of its decision. Each connection has its own row for marks,
-// because two connections that wrote the same row would wait for each other's commit. No server's
-// clock shows an earlier time than the newest mark.
+// because two connections that wrote the same row would wait for each other's commit. A server whose
+// own clock is behind the newest mark takes the time of that mark instead.
 //
 // A mark of life also proves that heartbeats could be written at its time. Only two kinds of
-// commits write a mark of life: commits that write sessions, and commits that request a mark of
-// life, which take the locks that a heartbeat needs. So while the table of sessions is locked, no
+// commits write a mark of life: commits that write sessions, and commits whose purpose is the mark of
+// life. The latter take the locks that a heartbeat needs. So while the table of sessions is locked, no
 // server writes a mark of life, even if it writes other rows; and after the lock ends, all sessions
 // are extended by the time without a mark of life.
 const (

@@ -25,8 +25,8 @@ import (
 type Sighting struct {
 	UID  int      `json:"uid"`
 	Args []string `json:"args"`
-	// Shared lists, if root ran git, the files in git's directories and above them that do not
-	// belong to root alone.
+	// Shared lists, if root ran git, the files and directories that another user could change, among
+	// the working directory and the .git directory of git, their contents and their parents.
 	Shared []string `json:"shared,omitempty"`
 }
 
