@@ -21,18 +21,18 @@ const (
 	// Trail lists the audit, newest first.
 	Trail
 	// OneGate is the gate named by Query.Gate, with up to Limit executions that have a place in it
-	// and up to Limit executions that wait for a place. One part has the whole list.
+	// and up to Limit executions that wait for a place. The whole list is one part.
 	OneGate
 	// NeedingLanes lists the lanes (groups of executions that the same workers may claim) that have a
 	// ready execution which fails without a worker (machine.Execution.NeedsWorker), with the earliest
-	// time at which such an execution is ready, in the order of the lanes' ids. One part has the whole list.
+	// time at which such an execution is ready, in the order of the lanes' ids. The whole list is one part.
 	NeedingLanes
 	// Needing lists the due executions of the lane Query.Lane that fail without a worker. The execution
-	// that has been due for longest comes first. One part has the whole list.
+	// that has been due for longest comes first. The whole list is one part.
 	Needing
 	// DueLanes lists the lanes that have a due execution which no gate has admitted
 	// (machine.Execution.AdmitBy is 0). Each entry has the execution of its lane that has been due for
-	// longest; the entries are sorted by that time. One part has the whole list.
+	// longest; the entries are sorted by that time. The whole list is one part.
 	DueLanes
 	// Letters lists the dead letters that Query.Letters selects, the newest first. A part may have fewer
 	// rows than Limit although further parts have some.
