@@ -21,6 +21,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/egress"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/reach"
 )
 
 // visibility has two lists of paths: hidden paths, which jobs cannot see, and readable paths, which
@@ -195,7 +196,7 @@ func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 	if len(c.Agent.Egress) == 0 {
 		return w, nil
 	}
-	policy, err := egress.Parse(c.Agent.Egress)
+	policy, err := reach.Parse(c.Agent.Egress)
 	if err != nil {
 		return w, &belay.Error{Code: belay.CodeInvalid, Message: "agent.egress: " + err.Error()}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/internal/secret"
 	"github.com/belaydev/belay/workflow"
 )
 
@@ -144,7 +145,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 		Timeout: b.job.Timeout.D(), Grace: b.job.Grace.D(),
 		Output: func(_ context.Context, c process.Chunk) error {
 			result.Bytes += int64(len(c.Data))
-			b.write(c.Stream, show[c.Stream].pass(c.Data))
+			b.write(c.Stream, show[c.Stream].Pass(c.Data))
 			return nil
 		},
 	})
@@ -154,7 +155,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	defer func() {
 		for _, stream := range []process.Stream{process.Stdout, process.Stderr} {
-			b.write(stream, show[stream].rest())
+			b.write(stream, show[stream].Rest())
 		}
 	}()
 	if h, ok := b.observe.(sandboxObserver); ok {
@@ -209,7 +210,7 @@ func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step)
 
 // hidden adds the secret variables to env. For each output stream of the command it returns a
 // filter that removes the values of these variables from the output.
-func (b *bench) hidden(env map[string]string) (map[string]string, map[process.Stream]*hider, error) {
+func (b *bench) hidden(env map[string]string) (map[string]string, map[process.Stream]*secret.Hider, error) {
 	var values map[string]string
 	if b.secrets != nil {
 		var err error
@@ -219,7 +220,7 @@ func (b *bench) hidden(env map[string]string) (map[string]string, map[process.St
 	}
 	maps.Copy(env, b.more)
 	maps.Copy(env, values)
-	return env, map[process.Stream]*hider{process.Stdout: newHider(values), process.Stderr: newHider(values)}, nil
+	return env, map[process.Stream]*secret.Hider{process.Stdout: newHider(values), process.Stderr: newHider(values)}, nil
 }
 
 func (b *bench) write(stream process.Stream, p []byte) {

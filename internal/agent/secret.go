@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/belaydev/belay"
@@ -46,66 +44,13 @@ func secrets(names []string, lookup func(string) string) (map[string]string, err
 	return all, nil
 }
 
-// hider removes secrets from output, even if two writes have a part of a secret each. It does not
-// find a secret that a command writes in another form, such as Base64.
-type hider struct {
-	values [][]byte
-	words  [][]byte // the texts that replace the values, in the same order
-	held   []byte   // the end of the output that has arrived; held back because a secret may begin there
-}
-
-func newHider(hidden map[string]string) *hider {
-	h := &hider{}
-	var names []string
+// newHider returns a Hider for the secrets, given by their names.
+func newHider(hidden map[string]string) *secret.Hider {
+	var all []secret.Hidden
 	for name, value := range hidden {
 		if len(value) >= minHidden {
-			names = append(names, name)
+			all = append(all, secret.Hidden{Name: name, Value: value})
 		}
 	}
-	// The longest secret comes first, because a secret may be a part of another secret.
-	slices.SortFunc(names, func(a, b string) int { return len(hidden[b]) - len(hidden[a]) })
-	for _, name := range names {
-		h.values = append(h.values, []byte(hidden[name]))
-		h.words = append(h.words, []byte("["+name+"]"))
-	}
-	return h
-}
-
-// pass filters p and returns the output that can be passed on. It keeps back the end of p if a
-// secret may begin there.
-func (h *hider) pass(p []byte) []byte {
-	if len(h.values) == 0 {
-		return p
-	}
-	return h.scan(append(h.held, p...), false)
-}
-
-// rest returns, after the last call of pass, the output that pass has kept back.
-func (h *hider) rest() []byte { return h.scan(h.held, true) }
-
-// scan replaces the secrets in b. It keeps back the end of b if a secret may begin there, unless
-// last is true.
-func (h *hider) scan(b []byte, last bool) []byte {
-	var out []byte
-	for i := 0; i < len(b); {
-		found := -1
-		for v, value := range h.values {
-			if !last && len(b)-i < len(value) && bytes.HasPrefix(value, b[i:]) {
-				h.held = append([]byte(nil), b[i:]...)
-				return out
-			}
-			if found < 0 && bytes.HasPrefix(b[i:], value) {
-				found = v
-			}
-		}
-		if found < 0 {
-			out = append(out, b[i])
-			i++
-			continue
-		}
-		out = append(out, h.words[found]...)
-		i += len(h.values[found])
-	}
-	h.held = nil
-	return out
+	return secret.NewHider(all)
 }

@@ -124,8 +124,11 @@ var layers = map[string]layer{
 	"internal/agent/process": {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
 	"internal/agent/workspace": {down: []string{".", "internal/host", "internal/secret", "internal/agent/process"},
 		modules: []string{"golang.org/x/sys"}},
-	// The proxy through which jobs reach the network. It imports the standard library only.
-	"internal/agent/egress": {},
+	// The hosts and addresses that a program may reach, and the connections to them. It imports the
+	// standard library only.
+	"internal/reach": {},
+	// The proxy through which jobs reach the network.
+	"internal/agent/egress": {down: []string{"internal/reach"}},
 	"internal/agent": {
 		down: []string{
 			".", "workflow", "worker", "internal/secret", "internal/agent/process", "internal/agent/workspace",
@@ -190,7 +193,7 @@ var layers = map[string]layer{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
-			"internal/config", "internal/peer", "internal/retry", "internal/screen",
+			"internal/config", "internal/peer", "internal/reach", "internal/retry", "internal/screen",
 			"internal/secret", "internal/server", "internal/socket",
 			"internal/datadir", "internal/demo",
 		},

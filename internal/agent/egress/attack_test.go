@@ -160,10 +160,9 @@ func TestAddressesOfBelayAreClosed(t *testing.T) {
 	own := netip.MustParseAddrPort("10.0.0.5:7420")
 	p := beginWith(t, func(s *Server) {
 		s.Closed = func(a netip.AddrPort) bool { return a == own }
-	}, "127.0.0.0/8", "belay.example.org:7420", "10.0.0.5:7420", "127.0.0.1:7420")
+	}, "none")
 	p.names["belay.example.org"] = []string{"10.0.0.5"}
-	loop := policy(t, p.addr)
-	p.Policy.rules = append(p.Policy.rules, loop.rules...)
+	*p.Policy = *policy(t, "127.0.0.0/8", "belay.example.org:7420", "10.0.0.5:7420", "127.0.0.1:7420", p.addr)
 	for _, target := range []string{p.addr, "10.0.0.5:7420", "belay.example.org:7420"} {
 		if got := p.ask("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasPrefix(got,
 			"HTTP/1.1 403 ") || !strings.Contains(got, "Belay itself") {

@@ -16,11 +16,22 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/belaydev/belay/internal/reach"
 )
 
 // patience is how long a test waits for an event before the test fails, unless the test measures
 // the duration itself.
 const patience = 20 * time.Second
+
+func policy(t testing.TB, patterns ...string) *reach.Policy {
+	t.Helper()
+	p, err := reach.Parse(patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // proxy is a server under test with a simulated internet: names resolve to public addresses, and a
 // connection to such an address reaches a test server on loopback.

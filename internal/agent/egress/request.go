@@ -13,6 +13,8 @@ import (
 	"net/http/httputil"
 	"strings"
 	"time"
+
+	"github.com/belaydev/belay/internal/reach"
 )
 
 // handle answers one request.
@@ -35,16 +37,16 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, "this is a proxy: it accepts CONNECT, and requests for a whole http:// URL")
 		return
 	}
-	t, err := parseTarget(r.URL.Host, 80)
+	t, err := reach.ParseTarget(r.URL.Host, 80)
 	if r.URL.User != nil {
 		err = errCredentials
 	}
 	if err != nil {
-		s.refuse(w, safe(r.URL.Host), fmt.Errorf("%w: %w", errTarget, err))
+		s.refuse(w, reach.Printable(r.URL.Host), fmt.Errorf("%w: %w", errTarget, err))
 		return
 	}
-	if !s.Policy.allows(t) {
-		s.refuse(w, t.String(), errNotListed)
+	if !s.Policy.Lists(t) {
+		s.refuse(w, t.String(), reach.ErrUnlisted)
 		return
 	}
 	s.forward.ServeHTTP(w, r)
@@ -87,28 +89,7 @@ func answer(w http.ResponseWriter, status int, text string) {
 var (
 	errTarget      = errors.New("the target of the request cannot be read")
 	errCredentials = errors.New("it contains credentials")
-	errNotListed   = errors.New("it is not listed there")
-	errOwn         = errors.New("it is an address of Belay itself, which no list can allow")
 )
-
-// errKind is the error for a listed name that resolves to a kind of address that the policy does
-// not permit.
-type errKind kind
-
-func (e errKind) Error() string {
-	text := "the name is listed, and resolves to " + string(e)
-	if kind(e) == private {
-		return text + ", which a wildcard does not allow: list the whole name"
-	}
-	return text + ", which is only allowed if the address is listed"
-}
-
-// denied reports whether err means that the policy refuses the target, and not that the connection
-// failed.
-func denied(err error) bool {
-	var k errKind
-	return errors.As(err, &k) || errors.Is(err, errOwn)
-}
 
 // refuse answers a request whose target the policy does not allow.
 func (s *Server) refuse(w http.ResponseWriter, target string, why error) {
@@ -120,15 +101,15 @@ func (s *Server) refuse(w http.ResponseWriter, target string, why error) {
 }
 
 // fail answers a request whose target could not be reached.
-func (s *Server) fail(w http.ResponseWriter, t target, err error) {
+func (s *Server) fail(w http.ResponseWriter, t reach.Target, err error) {
 	var (
 		timeout net.Error
 		lookup  *net.DNSError
 	)
 	switch {
-	case denied(err):
+	case reach.Denied(err):
 		s.refuse(w, t.String(), err)
-	case errors.As(err, &lookup) && lookup.IsNotFound, errors.Is(err, errNowhere):
+	case errors.As(err, &lookup) && lookup.IsNotFound, errors.Is(err, reach.ErrNowhere):
 		answer(w, http.StatusBadGateway, t.String()+" cannot be reached: there is no such host")
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		answer(w, http.StatusGatewayTimeout, t.String()+" cannot be reached: it does not answer in time")
@@ -141,14 +122,14 @@ func (s *Server) fail(w http.ResponseWriter, t target, err error) {
 func (s *Server) forwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			t, _ := parseTarget(r.In.URL.Host, 80) // handle has already checked the target
+			t, _ := reach.ParseTarget(r.In.URL.Host, 80) // handle has already checked the target
 			r.Out.URL.Host = t.String()
 			r.Out.URL.RawQuery = r.In.URL.RawQuery
 			r.Out.Host = strings.TrimSuffix(t.String(), ":80")
 		},
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-				t, err := parseTarget(address, 0)
+				t, err := reach.ParseTarget(address, 0)
 				if err != nil {
 					return nil, err
 				}
@@ -161,7 +142,7 @@ func (s *Server) forwarder() *httputil.ReverseProxy {
 		FlushInterval: -1, // streamed responses must arrive without delay
 		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			t, _ := parseTarget(r.URL.Host, 80)
+			t, _ := reach.ParseTarget(r.URL.Host, 80)
 			s.fail(w, t, err)
 		},
 	}

@@ -10,13 +10,15 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/belaydev/belay/internal/reach"
 )
 
 // Server is a proxy through which one job reaches the hosts that its policy allows. Its fields must
 // be set before Serve and not changed afterwards.
 type Server struct {
 	// Policy lists the allowed hosts; nil allows no host.
-	Policy *Policy
+	Policy *reach.Policy
 	// Token, if set, is required in every request: as the password of basic credentials with any
 	// user name, or as a bearer token.
 	Token string

@@ -8,20 +8,22 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"github.com/belaydev/belay/internal/reach"
 )
 
 // tunnel answers CONNECT: it copies bytes in both directions until both directions have ended.
 func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
-	t, err := parseTarget(r.RequestURI, 0) // r.URL is not used, because its parser accepts a user and a path
+	t, err := reach.ParseTarget(r.RequestURI, 0) // r.URL is not used, because its parser accepts a user and a path
 	switch {
 	case err != nil:
-		s.refuse(w, safe(r.RequestURI), fmt.Errorf("%w: %w", errTarget, err))
+		s.refuse(w, reach.Printable(r.RequestURI), fmt.Errorf("%w: %w", errTarget, err))
 		return
 	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
 		answer(w, http.StatusBadRequest, "a CONNECT has no body")
 		return
-	case !s.Policy.allows(t):
-		s.refuse(w, t.String(), errNotListed)
+	case !s.Policy.Lists(t):
+		s.refuse(w, t.String(), reach.ErrUnlisted)
 		return
 	}
 	up, err := s.connect(r.Context(), t)

@@ -1,4 +1,4 @@
-package egress
+package reach
 
 import (
 	"errors"
@@ -9,8 +9,12 @@ import (
 	"strings"
 )
 
-// noHosts is the text of the policy that allows no host.
-const noHosts = "none"
+const (
+	// noHosts is the text of the policy that allows no host.
+	noHosts = "none"
+	// publicHosts is the pattern for all names and addresses of the public internet.
+	publicHosts = "public"
+)
 
 // Parse parses the patterns of a policy. The error has one line for each invalid pattern. Parse
 // refuses an empty list, because a person could expect that an empty list allows nothing, or that
@@ -41,7 +45,7 @@ func Parse(patterns []string) (*Policy, error) {
 }
 
 var (
-	errAll       = errors.New("it would allow every host; list those that jobs need")
+	errAll       = errors.New("it would allow every host; list those that are needed, or \"public\" for all public hosts")
 	errStanding  = fmt.Errorf("%q must be the only entry of the list", noHosts)
 	errWord      = errors.New("it is not a host")
 	errWildcard  = errors.New("a star is only allowed at the beginning, before a dot, for the names below a domain")
@@ -54,7 +58,7 @@ var (
 		"range separately")
 )
 
-// closingWords are words with which a person may mean that a job has no network.
+// closingWords are words with which a person may mean that there is no network.
 var closingWords = []string{"", "none", "no", "off", "nothing", "false", "null"}
 
 func parseRule(text string) (rule, error) {
@@ -79,6 +83,10 @@ func parseRule(text string) (rule, error) {
 			return rule{}, err
 		}
 		r.ports = []int{n}
+	}
+	if host == publicHosts {
+		r.public = true
+		return r, nil
 	}
 	if strings.Contains(host, "/") {
 		r.prefix, err = parseRange(host)
@@ -130,10 +138,10 @@ func parseRange(text string) (netip.Prefix, error) {
 func explain(text string, err error) error {
 	if better := suggest(text, err); better != "" {
 		if _, bad := parseRule(better); bad == nil || better == noHosts {
-			return fmt.Errorf("%s: %w; did you mean %s?", safe(text), err, better)
+			return fmt.Errorf("%s: %w; did you mean %s?", Printable(text), err, better)
 		}
 	}
-	return fmt.Errorf("%s: %w", safe(text), err)
+	return fmt.Errorf("%s: %w", Printable(text), err)
 }
 
 // suggest returns the pattern that the operator may have meant; "" if there is no good suggestion.

@@ -1,4 +1,4 @@
-package egress
+package reach
 
 import "net/netip"
 

@@ -1,4 +1,4 @@
-package egress
+package reach
 
 import (
 	"net/netip"
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Policy is the set of hosts that a job may reach. [Parse] makes a Policy; the zero Policy and a
+// Policy is a set of hosts that a program may reach. [Parse] makes a Policy; the zero Policy and a
 // nil Policy allow no host. A Policy does not change, and is safe for concurrent use.
 type Policy struct {
 	rules []rule
@@ -17,6 +17,7 @@ type Policy struct {
 type rule struct {
 	name   string       // name of the host, or of the domain of a wildcard
 	below  bool         // the rule is a wildcard: it matches the names below name, without name itself
+	public bool         // the rule matches every name, and every public address
 	prefix netip.Prefix // range of addresses; for a rule without a name
 	ports  []int
 }
@@ -24,18 +25,19 @@ type rule struct {
 // defaultPorts are the ports of a pattern that names no port.
 var defaultPorts = []int{443, 80}
 
-// None reports whether the policy allows no host, so that a job needs no network.
+// None reports whether the policy allows no host, so that the program needs no network.
 func (p *Policy) None() bool { return p == nil || len(p.rules) == 0 }
 
-// Allows reports whether a job may request this host (a name, or an IP address without brackets) at
+// Allows reports whether the program may request this host (a name, or an IP address without brackets) at
 // this port. It does not resolve the name: an allowed name may still resolve to an address that is
 // refused; see the package documentation.
 func (p *Policy) Allows(host string, port int) bool {
-	t, err := newTarget(host, port)
-	return err == nil && p.allows(t)
+	t, err := NewTarget(host, port)
+	return err == nil && p.Lists(t)
 }
 
-func (p *Policy) allows(t target) bool {
+// Lists reports whether a pattern lists the target: Allows, for a target.
+func (p *Policy) Lists(t Target) bool {
 	if p == nil {
 		return false
 	}
@@ -47,8 +49,8 @@ func (p *Policy) allows(t target) bool {
 
 // exact reports whether a pattern lists the whole name of the target. A wildcard that matches the
 // name does not count.
-func (p *Policy) exact(t target) bool {
-	return slices.ContainsFunc(p.rules, func(r rule) bool { return !r.below && r.named(t) })
+func (p *Policy) exact(t Target) bool {
+	return slices.ContainsFunc(p.rules, func(r rule) bool { return !r.below && !r.public && r.named(t) })
 }
 
 // opens reports whether a pattern lists this address itself, or a range that contains it, and not
@@ -59,9 +61,9 @@ func (p *Policy) opens(addr netip.Addr, port int) bool {
 	})
 }
 
-// admits reports whether a job may reach the allowed target t at the address addr, to which the
+// admits reports whether the program may reach the listed target t at the address addr, to which the
 // name of t resolves.
-func (p *Policy) admits(t target, addr netip.Addr) bool {
+func (p *Policy) admits(t Target, addr netip.Addr) bool {
 	switch kindOf(addr) {
 	case public:
 		return t.name != "" || p.opens(addr, t.port)
@@ -87,7 +89,11 @@ func (p *Policy) Direct() []string {
 	})
 }
 
-func (r rule) named(t target) bool {
+// named reports whether a rule allows the name of a target.
+func (r rule) named(t Target) bool {
+	if r.public {
+		return slices.Contains(r.ports, t.port)
+	}
 	if r.name == "" || !slices.Contains(r.ports, t.port) {
 		return false
 	}
@@ -101,10 +107,13 @@ func (r rule) named(t target) bool {
 // addresses of the range must be of the same kind as that address, so that a large range does not
 // allow such an address by accident.
 func (r rule) holds(addr netip.Addr) bool {
+	k := kindOf(addr)
+	if r.public {
+		return k == public
+	}
 	if !r.prefix.Contains(addr) {
 		return false
 	}
-	k := kindOf(addr)
 	return k == public || kindOf(r.prefix.Addr()) == k && kindOf(last(r.prefix)) == k
 }
 
@@ -112,6 +121,8 @@ func (r rule) holds(addr netip.Addr) bool {
 func (r rule) String() string {
 	host := r.name
 	switch {
+	case r.public:
+		host = publicHosts
 	case r.below:
 		host = "*." + r.name
 	case r.name == "" && r.prefix.IsSingleIP():
@@ -119,7 +130,7 @@ func (r rule) String() string {
 	case r.name == "":
 		host = r.prefix.String()
 	}
-	if r.name == "" && r.prefix.Addr().Is6() {
+	if r.name == "" && !r.public && r.prefix.Addr().Is6() {
 		host = "[" + host + "]"
 	}
 	if slices.Equal(r.ports, defaultPorts) {

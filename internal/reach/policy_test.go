@@ -1,4 +1,4 @@
-package egress
+package reach
 
 import (
 	"net/netip"
@@ -167,7 +167,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	_, err := Parse([]string{"none", "ok.example", "*"})
-	want := "\"none\": \"none\" must be the only entry of the list\n\"*\": it would allow every host; list those that jobs need"
+	want := "\"none\": \"none\" must be the only entry of the list\n\"*\": it would allow every host; list those that are needed, or \"public\" for all public hosts"
 	if err == nil || err.Error() != want {
 		t.Errorf("several faults: %v", err)
 	}
@@ -238,7 +238,7 @@ func TestNamesLeadToPermittedKindsOfAddresses(t *testing.T) {
 		{"a.example.com", "64:ff9b::192.168.1.1", false},
 		{"a.example.com", "fd00:ec2::254", false},
 	} {
-		if got := p.admits(target{name: tt.name, port: 443}, netip.MustParseAddr(tt.addr)); got != tt.want {
+		if got := p.admits(Target{name: tt.name, port: 443}, netip.MustParseAddr(tt.addr)); got != tt.want {
 			t.Errorf("%s at %s: %v, want %v", tt.name, tt.addr, got, tt.want)
 		}
 	}
@@ -272,9 +272,9 @@ func FuzzPolicy(f *testing.F) {
 				t.Errorf("%q:%d is allowed", host, port)
 			}
 		}
-		got, err := parseTarget(host, 443)
+		got, err := ParseTarget(host, 443)
 		if err == nil {
-			again, err := parseTarget(got.String(), 0)
+			again, err := ParseTarget(got.String(), 0)
 			if err != nil || again != got {
 				t.Errorf("%q is %v, and that is %v, %v", host, got, again, err)
 			}

@@ -1,4 +1,4 @@
-package egress
+package reach
 
 import (
 	"errors"
@@ -12,15 +12,15 @@ import (
 // maxName is the maximum length of a name in DNS.
 const maxName = 253
 
-// target is the destination of a request: a name or an address, in canonical form, and a port.
-type target struct {
+// Target is the destination of a request: a name or an address, in canonical form, and a port.
+type Target struct {
 	name string     // "" for an address
 	addr netip.Addr // the zero Addr for a name
 	port int
 }
 
-// host returns the name or the address, without brackets.
-func (t target) host() string {
+// Host returns the name or the address, without brackets.
+func (t Target) Host() string {
 	if t.name != "" {
 		return t.name
 	}
@@ -28,35 +28,35 @@ func (t target) host() string {
 }
 
 // String returns HOST:PORT, with brackets around an IPv6 address.
-func (t target) String() string { return net.JoinHostPort(t.host(), strconv.Itoa(t.port)) }
+func (t Target) String() string { return net.JoinHostPort(t.Host(), strconv.Itoa(t.port)) }
 
-// newTarget makes a target from a port and a host, which may have any form that a request can
+// NewTarget makes a target from a port and a host, which may have any form that a request can
 // contain.
-func newTarget(host string, port int) (target, error) {
+func NewTarget(host string, port int) (Target, error) {
 	if port < 1 || port > 65535 {
-		return target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
+		return Target{}, fmt.Errorf("port %d is not from 1 to 65535", port)
 	}
 	name, addr, err := canonical(host)
-	return target{name: name, addr: addr, port: port}, err
+	return Target{name: name, addr: addr, port: port}, err
 }
 
-// parseTarget parses HOST:PORT. A text without a port gets defaultPort; if defaultPort is 0, such a
+// ParseTarget parses HOST:PORT. A text without a port gets defaultPort; if defaultPort is 0, such a
 // text is refused.
-func parseTarget(text string, defaultPort int) (target, error) {
+func ParseTarget(text string, defaultPort int) (Target, error) {
 	host, port, err := splitPort(text)
 	if err != nil {
-		return target{}, err
+		return Target{}, err
 	}
 	n := defaultPort
 	if port != "" {
 		if n, err = parsePort(port); err != nil {
-			return target{}, err
+			return Target{}, err
 		}
 	}
 	if n == 0 {
-		return target{}, errors.New("it names no port")
+		return Target{}, errors.New("it names no port")
 	}
-	return newTarget(host, n)
+	return NewTarget(host, n)
 }
 
 // splitPort splits HOST, HOST:PORT, [V6] and [V6]:PORT. It returns the port as text; "" if there is
@@ -95,7 +95,7 @@ var errBare = errors.New("an IPv6 address must be in brackets")
 func parsePort(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || text[0] < '1' || text[0] > '9' {
-		return 0, fmt.Errorf("port %s is not a number from 1 to 65535", safe(text))
+		return 0, fmt.Errorf("port %s is not a number from 1 to 65535", Printable(text))
 	}
 	return int(n), nil
 }
@@ -171,7 +171,7 @@ func checkLabel(label string) error {
 		case r >= 0x80:
 			return errNotASCII
 		default:
-			return fmt.Errorf("%s is not allowed in the name of a host", safe(string(r)))
+			return fmt.Errorf("%s is not allowed in the name of a host", Printable(string(r)))
 		}
 	}
 	switch {
@@ -194,9 +194,9 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// safe returns text of unknown origin in a printable form: quoted ASCII of limited length, without
+// Printable returns text of unknown origin in a printable form: quoted ASCII of limited length, without
 // control characters and direction marks.
-func safe(text string) string {
+func Printable(text string) string {
 	const most = 300
 	if len(text) > most {
 		return strconv.QuoteToASCII(text[:most]) + "…"
