@@ -127,6 +127,8 @@ var layers = map[string]layer{
 	// The hosts and addresses that a program may reach, and the connections to them. It imports the
 	// standard library only.
 	"internal/reach": {},
+	// The secrets to which the inputs of tasks refer.
+	"internal/secretref": {down: []string{".", "internal/reach", "internal/secret"}},
 	// The proxy through which jobs reach the network.
 	"internal/agent/egress": {down: []string{"internal/reach"}},
 	"internal/agent": {

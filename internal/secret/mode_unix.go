@@ -11,10 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow is the flag with which open refuses a symbolic link.
+const noFollow = syscall.O_NOFOLLOW
+
 // open opens a file for reading. If the file is a named pipe, open does not wait until a process
 // opens the pipe for writing.
-func open(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func open(path string, flags int) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
 }
 
 // judge refuses a file whose mode lets other users change or read it. It returns a warning for a

@@ -16,8 +16,19 @@ var errOpen = errors.New("other users have access to the file")
 // Read reads a file with a secret; most is the greatest size in bytes. The error is a [belay.Error]
 // with CodeForbidden if other users can change or read the file. No error contains a part of the
 // file.
-func Read(path string, most int64) ([]byte, error) {
-	f, err := open(path)
+func Read(path string, most int64) ([]byte, error) { return read(path, most, 0) }
+
+// ReadDirect is Read, except that it refuses a path whose last part is a symbolic link.
+func ReadDirect(path string, most int64) ([]byte, error) {
+	text, err := read(path, most, noFollow)
+	if info, lerr := os.Lstat(path); err != nil && lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return nil, fmt.Errorf("%s is a symbolic link; name the file to which it leads", path)
+	}
+	return text, err
+}
+
+func read(path string, most int64, flags int) ([]byte, error) {
+	f, err := open(path, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +53,7 @@ func Read(path string, most int64) ([]byte, error) {
 // Check refuses a file that [Read] would refuse because of its mode. It returns a warning about a
 // file that Read accepts although other users can read the file, and "" for every other file.
 func Check(path string) (warning string, err error) {
-	f, err := open(path)
+	f, err := open(path, 0)
 	if err != nil {
 		return "", err
 	}

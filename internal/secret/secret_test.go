@@ -3,6 +3,7 @@
 package secret
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +56,27 @@ func TestOnlySmallRegularFilesAreRead(t *testing.T) {
 		if text, err := Read(path, 10); err == nil {
 			t.Errorf("%s: %q", path, text)
 		}
+	}
+}
+
+// Rule: ReadDirect refuses a symbolic link, and otherwise reads and refuses the files that Read does.
+func TestLinksAreNotFollowed(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("s3cret"), 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadDirect(link, 10); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link: %q, %v", text, err)
+	}
+	if text, err := ReadDirect(file, 10); err != nil || string(text) != "s3cret" {
+		t.Errorf("a file: %q, %v", text, err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadDirect(file, 10); belay.CodeOf(err) != belay.CodeForbidden {
+		t.Errorf("a file that others can read: %q, %v", text, err)
 	}
 }
 
