@@ -28,7 +28,8 @@ var (
 	// continues the execution.
 	ErrReleased = run.ErrReleased
 	// ErrTimedOut is the cause of a context that ended because the run exceeded the time limit of
-	// its policy. It is a context.DeadlineExceeded.
+	// its policy. It is a context.DeadlineExceeded. A function that has a time limit of its own may
+	// return an error that wraps ErrTimedOut: the run then ends as timed out.
 	ErrTimedOut = run.ErrTimedOut
 )
 

@@ -137,6 +137,10 @@ var layers = map[string]layer{
 		},
 	},
 
+	// The built-in workflow http: one HTTP request.
+	"internal/httptask": {down: []string{".", "internal/reach", "internal/run", "internal/secret",
+		"internal/secretref", "workflow"}},
+
 	// The bodies of the HTTP API, shared by server and client.
 	"internal/wire": {down: []string{"."}},
 

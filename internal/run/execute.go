@@ -136,7 +136,7 @@ func (r *Run) settlement() belay.Settlement {
 		s.Outcome = belay.OutcomeCancelled
 	case r.stopped && !belay.IsPermanent(err):
 		s.Outcome = belay.OutcomeReleased
-	case errors.Is(context.Cause(r.ctx), ErrTimedOut):
+	case errors.Is(context.Cause(r.ctx), ErrTimedOut), errors.Is(err, ErrTimedOut):
 		s.Outcome = belay.OutcomeTimedOut
 		s.Failure = &belay.Failure{Class: belay.ClassTimeout, Message: err.Error()}
 		s.RetryAfter = belay.RetryDelay(err)

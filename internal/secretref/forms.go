@@ -1,29 +1,73 @@
 package secretref
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf16"
 )
 
 // forms returns a secret, and the other forms in which a program that echoes the secret may write
-// it: escaped in a URL or in JSON, or as a part of a text in Base64.
+// it: escaped in JSON (and once more, in JSON in a text in JSON), in a URL, or as a part of a text in
+// Base64.
 func forms(value string) []string {
-	all := []string{value, url.QueryEscape(value), url.PathEscape(value), lowerHex(url.QueryEscape(value))}
-	if quoted, err := json.Marshal(value); err == nil {
-		all = append(all, strings.Trim(string(quoted), `"`))
+	all := []string{value}
+	for range 2 {
+		for _, text := range all {
+			all = append(all, inJSON(text)...)
+		}
+		slices.Sort(all)
+		all = slices.Compact(all)
 	}
-	for offset := range 3 {
-		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			if inner := inBase64(e, value, offset); len(inner) >= 2*minSize {
-				all = append(all, inner)
+	for _, text := range all {
+		escaped := url.QueryEscape(text)
+		all = append(all, escaped, lowerHex(escaped), url.PathEscape(text), lowerHex(url.PathEscape(text)))
+		for offset := range 3 {
+			for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+				if inner := inBase64(e, text, offset); len(inner) >= 2*minSize {
+					all = append(all, inner)
+				}
 			}
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// inJSON returns the forms that a text has between the quotes of JSON: with as few escapes as
+// possible, with escapes for HTML too, and in ASCII.
+func inJSON(text string) []string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	html, err := json.Marshal(text)
+	if err != nil || e.Encode(text) != nil {
+		return nil
+	}
+	few := unquoted(b.String())
+	var ascii strings.Builder
+	for _, r := range few {
+		switch {
+		case r < 0x80:
+			ascii.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&ascii, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&ascii, `\u%04x`, r)
+		}
+	}
+	return []string{few, unquoted(string(html)), ascii.String(), strings.ReplaceAll(few, "/", `\/`)}
+}
+
+// unquoted returns a JSON string without its quotes.
+func unquoted(text string) string {
+	text = strings.TrimSpace(text)
+	return text[1 : len(text)-1]
 }
 
 // lowerHex returns a text of url.QueryEscape with the hexadecimal digits in lower case.

@@ -117,3 +117,40 @@ func Shown(text string) string {
 	}
 	return b.String()
 }
+
+// reference matches a reference anywhere in a text, with the dollar sign of an escape before it.
+var reference = regexp.MustCompile(`\$?\$\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_]{0,99})\s*\}\}`)
+
+// References returns the names of the secrets to which any part of a text refers, each once. Unlike
+// Names, it accepts a text with other uses of ${{.
+func References(text string) (names []string) {
+	for _, m := range reference.FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(m[0], "$$") && !slices.Contains(names, m[1]) {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+// ResolveOnly returns a text with the references to the given secrets resolved. It leaves all other
+// text as it is, including references to other secrets; so data that refers to another secret does
+// not get it. The escape $${{ works before the given names only. See Resolve for the error.
+func (c *Scope) ResolveOnly(text string, names []string) (string, error) {
+	var err error
+	out := reference.ReplaceAllStringFunc(text, func(found string) string {
+		secret := reference.FindStringSubmatch(found)[1]
+		switch {
+		case err != nil || !slices.Contains(names, secret):
+			return found
+		case strings.HasPrefix(found, "$$"):
+			return found[1:]
+		}
+		var value string
+		value, err = c.Value(secret)
+		return value
+	})
+	if err != nil {
+		return "", err
+	}
+	return out, nil
+}

@@ -209,7 +209,8 @@ func TestEchoesAreHidden(t *testing.T) {
 	quoted, _ := json.Marshal(value)
 	for _, echo := range []string{
 		value, string(quoted), url.QueryEscape(value), url.PathEscape(value), "/services/T1/B2",
-		"p4ss%2f%22w%c3%b6rd%22%2b%26",
+		"p4ss%2f%22w%c3%b6rd%22%2b%26", `p4ss/\"wörd\"+&`, `p4ss/\"w\u00f6rd\"+&`, `p4ss\/\"wörd\"+&`,
+		`p4ss/\\\"wörd\\\"+&`,
 	} {
 		if got := c.Hider().Text("<" + echo + ">"); strings.Contains(got, "w") || !strings.Contains(got, "[TOKEN]") &&
 			!strings.Contains(echo, "services") {
