@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/httptask"
 )
 
 // admissions returns the checks that the server applies to submissions for the built-in workflows.
@@ -18,6 +19,7 @@ func (s *serving) admissions() map[string]func(*belay.Submission) error {
 			}
 			return agent.CheckInput(x.Workflow, x.Input)
 		},
+		httptask.Workflow: s.admitRequest,
 	}
 }
 

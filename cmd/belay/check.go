@@ -14,6 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
+	"github.com/belaydev/belay/internal/secretref"
 	"github.com/belaydev/belay/internal/socket"
 )
 
@@ -38,7 +39,7 @@ func checkJobs(c *config.Config, elsewhere bool) error {
 	if dir := c.Agent.WorkspaceDir; dir != "" {
 		all = append(all, socket.Check(dir))
 	}
-	return errors.Join(all...)
+	return errors.Join(append(all, checkRequests(c))...)
 }
 
 // checkUsers refuses a range of system users that this process cannot give to jobs.
@@ -78,6 +79,13 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	look("agent.git_crypt_key", c.Agent.CryptKey)
 	look("agent.git_credentials", c.Agent.GitCredentials)
 	look("--key-file", a.keyFile)
+	if s, err := secretref.Parse(c.Secrets); err == nil {
+		for _, path := range s.Files() {
+			if _, err := os.Stat(path); err == nil { // a file that is not there yet may come later
+				look("secrets.allow", path)
+			}
+		}
+	}
 	for _, name := range c.Agent.Env {
 		look(name+"_FILE", os.Getenv(name+"_FILE"))
 	}

@@ -123,6 +123,9 @@ func (s *serving) run(ctx context.Context) error {
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
+	if err := s.addRequests(&o); err != nil {
+		return err
+	}
 	if s.cfg.Agents() {
 		if err := s.addAgents(&o); err != nil {
 			return err
@@ -204,6 +207,9 @@ func (s *serving) ready(at server.Listening) {
 	}
 	if s.cfg.Concurrency > 0 {
 		facts = append(facts, "concurrency", s.cfg.Concurrency)
+	}
+	if s.cfg.HTTP.Concurrency > 0 {
+		facts = append(facts, "requests", s.cfg.HTTP.Concurrency)
 	}
 	switch {
 	case s.cfg.Agents() && s.cfg.Agent.Local:

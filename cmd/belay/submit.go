@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/httptask"
 	"github.com/belaydev/belay/internal/screen"
 )
 
@@ -46,6 +47,7 @@ first has failed or was cancelled.
   belay submit review --input '{"pr": 17}' --idempotency content
   belay submit review --input @change.json --wait
   belay submit command --repo https://example.org/app.git -- make test
+  belay submit http --input '{"url": "https://api.example.org/v1/items"}' --wait
   belay submit loop --external            for an owner from outside: a program that is no
                                           worker and locks the execution
 
@@ -151,9 +153,17 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 		s.Input, err = payload(f.input, stdin)
 	}
 	if err == nil {
-		err = agent.CheckInput(s.Workflow, s.Input)
+		err = checkInput(s.Workflow, s.Input)
 	}
 	return s, err
+}
+
+// checkInput returns an error if a built-in workflow cannot run with an input, or must not store it.
+func checkInput(workflow string, input json.RawMessage) error {
+	if workflow == httptask.Workflow {
+		return httptask.CheckInput(input)
+	}
+	return agent.CheckInput(workflow, input)
 }
 
 // command makes s a submission for the built-in workflow command: argv, the repository and the

@@ -22,6 +22,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/reach"
+	"github.com/belaydev/belay/internal/secretref"
 )
 
 // visibility has two lists of paths: hidden paths, which jobs cannot see, and readable paths, which
@@ -57,6 +58,9 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	s.hidden = append(s.hidden, engines()...)
 	for _, name := range a.Env {
 		s.hide(os.Getenv(name + "_FILE"))
+	}
+	if rules, err := secretref.Parse(c.Secrets); err == nil {
+		s.hide(rules.Files()...)
 	}
 	if own {
 		return s

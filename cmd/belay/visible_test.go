@@ -30,7 +30,7 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	at := func(name string) string { return filepath.Join(root, name) }
 	for _, file := range []string{
 		"data/belay.db", "etc/belay.yaml", "etc/tls.key", "etc/credentials", "etc/token", "etc/worker.key",
-		"srv/secret/x", "opt/tool/x",
+		"etc/task-secret", "srv/secret/x", "opt/tool/x",
 		"home/.local/bin/plain", "home/.local/share/agent/v1/agent.js", "home/.pyenv/shims/python",
 		"home/venv/bin/python", "home/venv/pyvenv.cfg", "home/work/bin/x",
 		"home/go/bin/x", "home/.cargo/bin/x", "home/.cargo/credentials.toml", "home/script.py",
@@ -56,10 +56,12 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	cfg := config.Default()
 	cfg.File, cfg.TLSKey = at("etc/belay.yaml"), at("etc/tls.key")
 	cfg.Agent.GitCredentials, cfg.Agent.Env = at("etc/credentials"), []string{"TOKEN", "OTHER"}
+	cfg.Secrets = []string{"A from file:" + at("etc/task-secret") + " for http"}
 	cfg.Agent.Hidden, cfg.Agent.Readable = []string{at("srv/secret")}, []string{at("opt/tool")}
 	command := []string{"agent", "--run", at("home/script.py"), at("home/agents/one/main.py"), "{{prompt}}"}
 
-	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/tls.key"), at("etc/token"),
+	files := []string{at("data"), at("etc/belay.yaml"), at("etc/credentials"), at("etc/task-secret"),
+		at("etc/tls.key"), at("etc/token"),
 		at("etc/worker.key"), at("srv/secret")}
 	own := visibilityOf(cfg, at("data"), command, true, at("etc/worker.key"))
 	wantOwn := ordered(visibility{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}})

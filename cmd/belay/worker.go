@@ -20,6 +20,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/httptask"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -34,7 +35,8 @@ The built-in workflows are:
   command   one or several commands in a new workspace, as belay run and belay submit
             command submit them
   agent     a prompt for the configured agent. Without a configured agent the worker
-            runs only commands. With --concurrency 0 it runs only agents.
+            runs only commands. With --concurrency 0 it runs no commands.
+  http      an HTTP request, if --http-concurrency is set
 
 The flags that begin with --agent, the environment and the file that --config names
 mean the same as for belay serve. Three kinds of settings apply to commands too: the
@@ -71,7 +73,8 @@ var ofServers = []string{
 
 // ofWorkers reports whether a worker uses a configuration key.
 func ofWorkers(key string) bool {
-	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "log.") || ofSession(key)) &&
+	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "http.") || strings.HasPrefix(key, "secrets.") ||
+		strings.HasPrefix(key, "log.") || ofSession(key)) &&
 		!slices.Contains(ofServers, key)
 }
 
@@ -112,7 +115,7 @@ func (a *app) workerCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.concurrency, "concurrency", worker.DefaultConcurrency,
-		"how many commands the worker runs at the same time; 0 means that it runs only agents")
+		"how many commands the worker runs at the same time; 0 means that it runs none")
 	f.StringArrayVar(&labels, "label", nil, "a label of the worker, as `name=value`, which executions can require; "+
 		"may be repeated")
 	f.StringSliceVar(&o.queues, "queue", nil, "claim executions from this `queue`; may be repeated; by default the "+
@@ -154,6 +157,9 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	if !typed("heartbeat") {
 		o.heartbeat = o.cfg.Worker.Heartbeat
 	}
+	if o.cfg.From("http.concurrency") == "default" {
+		o.cfg.HTTP.Concurrency = 0 // a worker may have other secrets and another network than the servers
+	}
 	if o.grace <= 0 {
 		o.grace = -1 // for package worker, 0 would mean its default
 	}
@@ -167,9 +173,9 @@ func (o *workerOptions) complete(c *cobra.Command, a *app) error {
 	switch {
 	case o.concurrency < 0 || o.concurrency > 10_000:
 		return usage("--concurrency is %d; it can be 0 to 10000", o.concurrency)
-	case o.concurrency == 0 && !o.cfg.Agents():
-		return usage("with --concurrency 0 the worker runs only agents, and no agent is configured: use " +
-			"--agent-command or --agent-preset")
+	case o.concurrency == 0 && !o.cfg.Agents() && o.cfg.HTTP.Concurrency == 0:
+		return usage("with --concurrency 0 the worker runs no commands, and nothing else is configured: use " +
+			"--agent-command, --agent-preset or --http-concurrency")
 	case o.healthCheck != "" && o.health == "":
 		return usage("--health-check needs an address for health probes: use --health, such as --health :9090")
 	case o.cfg.Shared() && a.server == "":
@@ -231,8 +237,8 @@ func (a *app) waitForBackend(ctx context.Context, log *slog.Logger) (belay.Backe
 	}
 }
 
-// workOn runs commands and agents at the same time, each kind with a worker of its own, until both
-// workers have stopped.
+// workOn runs commands, agents and HTTP requests at the same time, each kind with a worker of its own,
+// until all workers have stopped.
 func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) error {
 	dir, err := filepath.Abs(a.data)
 	if err != nil {
@@ -275,6 +281,13 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 		defer over()
 		workers, kinds, facts = append(workers, w), append(kinds, agent.Prompted),
 			append(facts, "agents", o.cfg.Agent.Concurrency)
+	}
+	if n := o.cfg.HTTP.Concurrency; n > 0 {
+		w, err := all.requests(n)
+		if err != nil {
+			return err
+		}
+		workers, kinds, facts = append(workers, w), append(kinds, httptask.Workflow), append(facts, "requests", n)
 	}
 	o.log.Info("the worker takes work", append(facts, "kinds", strings.Join(kinds, ","))...)
 	return together(ctx, workers)

@@ -220,7 +220,8 @@ func (b *bench) hidden(env map[string]string) (map[string]string, map[process.St
 	}
 	maps.Copy(env, b.more)
 	maps.Copy(env, values)
-	return env, map[process.Stream]*secret.Hider{process.Stdout: newHider(values), process.Stderr: newHider(values)}, nil
+	hiders := map[process.Stream]*secret.Hider{process.Stdout: newHider(values), process.Stderr: newHider(values)}
+	return env, hiders, nil
 }
 
 func (b *bench) write(stream process.Stream, p []byte) {

@@ -122,7 +122,8 @@ var agentKeys = []Key{
 		"read the directories of PATH and of the agent's command.",
 		of: func(c *Config) kind { return paths{&c.Agent.Readable} }},
 	{Name: "agent.egress", Doc: "The hosts that jobs may reach over the network: names like api.example.org, " +
-		"*.example.org and git.example.org:443, or addresses; none for no network. Unless set, jobs can reach " +
+		"*.example.org and git.example.org:443, or addresses; public for all public hosts; none for no network. Unless " +
+		"set, jobs can reach " +
 		"everything that the machine can reach.",
 		of: func(c *Config) kind { return places{&c.Agent.Egress} }},
 }

@@ -32,6 +32,8 @@ type Config struct {
 	Log             Log
 	Limits          Limits
 	Agent           Agent
+	HTTP            HTTP
+	Secrets         []string // the rules of package secretref
 
 	// File is the path of the file that was read; "" for none.
 	File string
@@ -170,6 +172,7 @@ func Default() *Config {
 			Disk:    10 << 30,
 			Prepare: 10 * time.Minute, Files: 1_000_000,
 		},
+		HTTP:   HTTP{Concurrency: 20, Egress: []string{"public"}},
 		values: make(map[string]Value),
 	}
 }

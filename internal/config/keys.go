@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ type Key struct {
 }
 
 // keys is the table of all keys. To add a key, add a line here and a field to Config.
-var keys = append([]Key{
+var keys = slices.Concat([]Key{
 	{Name: "listen", Doc: "The address on which the server listens, as HOST:PORT. On an address other than " +
 		"loopback the server starts only if the store has an API key or insecure_no_auth is set.",
 		of: func(c *Config) kind { return address{&c.Listen} }},
@@ -124,7 +125,7 @@ var keys = append([]Key{
 		of: func(c *Config) kind { return duration{&c.Limits.ReadTimeout, 10 * time.Millisecond, time.Hour} }},
 	{Name: "limits.idle_timeout", Doc: "How long a connection may stay open without a request.",
 		of: func(c *Config) kind { return duration{&c.Limits.IdleTimeout, 10 * time.Millisecond, 24 * time.Hour} }},
-}, agentKeys...)
+}, agentKeys, httpKeys)
 
 // Keys returns all keys, in the order of the documentation.
 func Keys() []Key { return keys }

@@ -75,7 +75,10 @@ func Load(s Sources) (*Config, error) {
 		if text, ok := s.Flags[k.Name]; ok {
 			if k.secretive(text) {
 				where := "the password in PGPASSWORD, or the whole address in"
-				if strings.HasPrefix(k.Name, "agent.") {
+				switch {
+				case k.Name == "http.proxy":
+					where = "the whole URL in"
+				case strings.HasPrefix(k.Name, "agent."):
 					where = "the credentials in the file that agent.git_credentials names, or the whole URL in"
 				}
 				bad.add("--"+k.Flag(), "", "everybody on this machine can read a command line; put %s %s", where,

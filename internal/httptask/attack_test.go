@@ -28,7 +28,8 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 		"127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "017700000001",
 		"127.0.0.1.", "LOCALHOST.", "0", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]",
 		"[::ffff:a00:1]", "[0:0:0:0:0:ffff:10.0.0.1]", "10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1",
-		"169.254.169.254", "169.254.1.1", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]", "[fd00:ec2::254]", "[64:ff9b::10.0.0.1]",
+		"169.254.169.254", "169.254.1.1", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]", "[fd00:ec2::254]",
+		"[64:ff9b::10.0.0.1]",
 		"[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[2001:0:4136:e378::]", "[::127.0.0.1]", "224.0.0.1", "255.255.255.255",
 		"１２７.0.0.1", "127。0。0。1", "metadata.google.internal", "[ff02::1]", "127.0.0.1%00.example.com", "②⑤",
 	}
@@ -192,7 +193,8 @@ func TestEchoedSecretsAreRemoved(t *testing.T) {
 			saved, _ := json.Marshal(a)
 			all := string(saved) + fmt.Sprint(err)
 			for _, bad := range []string{
-				token, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte("me:" + token)), "c00kie", "t0ken",
+				token, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte("me:" + token)), "c00kie",
+				"t0ken",
 			} {
 				if strings.Contains(all, bad) {
 					t.Errorf("%s, %d: %q is in %s", kind, status, bad, all)
@@ -268,7 +270,8 @@ func TestSecretsDoNotTravel(t *testing.T) {
 	const secrets = `"headers": {"X-Key": "${{ secrets.TOKEN }}", "X-Plain": "p", "Accept": "text/x"}, "auth": {"bearer": "${{ secrets.TOKEN }}"}`
 	for _, secret := range []string{"ELSEWHERE", "NONE", "DEPLOY"} {
 		_, err := w.send(`{"url": "https://api.example.com/", "auth": {"bearer": "${{ secrets.` + secret + ` }}"}}`)
-		if !belay.IsPermanent(err) || !strings.Contains(err.Error(), secret) || belay.CodeOf(err) != belay.CodeForbidden {
+		if !belay.IsPermanent(err) || !strings.Contains(err.Error(), secret) ||
+			belay.CodeOf(err) != belay.CodeForbidden {
 			t.Errorf("%s: %v", secret, err)
 		}
 	}
@@ -280,11 +283,12 @@ func TestSecretsDoNotTravel(t *testing.T) {
 	}
 	// a redirect to another origin removes them, with all other headers that may be credentials
 	got = nil
-	w.caller.TLS.InsecureSkipVerify = true //nolint:gosec // the test's servers share one certificate, for example.com
+	w.caller.TLS.InsecureSkipVerify = true // the servers share one certificate, which is for example.com
 	for _, to = range []string{"https://other.example/x", "https://api2.example.com/same"} {
 		w.mustSend(`{"url": "https://api.example.com/", ` + secrets + `}`)
 	}
-	if all := strings.Join(got, "\n"); len(got) != 2 || strings.Contains(all, "t0ken") || strings.Contains(all, "X-Plain") ||
+	if all := strings.Join(got, "\n"); len(got) != 2 || strings.Contains(all, "t0ken") ||
+		strings.Contains(all, "X-Plain") ||
 		!strings.Contains(all, "text/x") {
 		t.Errorf("another origin: %q", got)
 	}
@@ -325,7 +329,8 @@ func TestSecretURLs(t *testing.T) {
 	}
 	w.caller.Secrets.Env = func(string) string { return "https://hooks.example.com" }
 	for _, tail := range []string{".evil.example/", "@evil.example/", ":80@evil.example/"} {
-		w.names["hooks.example.com.evil.example"], w.names["evil.example"] = []string{"93.184.216.1"}, []string{"93.184.216.1"}
+		w.names["hooks.example.com.evil.example"], w.names["evil.example"] = []string{"93.184.216.1"},
+			[]string{"93.184.216.1"}
 		before := len(w.dialled)
 		_, err := w.send(`{"url": "${{ secrets.SLACK }}` + tail + `"}`)
 		if err == nil || len(w.dialled) > before || strings.Contains(err.Error(), "hooks.example") {

@@ -57,7 +57,8 @@ func prepare(in *Request, scope *secretref.Scope, key, agent string) (*call, err
 			return nil, err
 		}
 	}
-	return c, c.authorize()
+	err := c.authorize()
+	return c, err
 }
 
 // keyHeader returns the name of the header with the idempotency key; "" for none.
@@ -78,7 +79,8 @@ func (c *call) set(name, value string) error {
 		return err
 	}
 	if !isHeaderValue(resolved) {
-		return belay.Permanent(invalid("a secret in the header %s contains a line break or another control character", name))
+		return belay.Permanent(invalid("a secret in the header %s contains a line break or another control character",
+			name))
 	}
 	c.header.Set(name, resolved)
 	return nil

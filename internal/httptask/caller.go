@@ -96,6 +96,11 @@ func (c *Caller) Run(ctx context.Context, input json.RawMessage) (*Response, err
 	return c.send(ctx, in, c.Secrets.Scope(names...), key)
 }
 
+// RunAny is Run for a caller that knows no type of the output.
+func (c *Caller) RunAny(ctx context.Context, input json.RawMessage) (any, error) {
+	return c.Run(ctx, input)
+}
+
 // send sends a request, with its redirects, and returns the answer or the error of the run.
 func (c *Caller) send(ctx context.Context, in *Request, scope *secretref.Scope, key string) (*Response, error) {
 	began := time.Now()

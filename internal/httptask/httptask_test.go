@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,8 @@ func TestRequestsAndAnswers(t *testing.T) {
 			t.Errorf("%s arrives as\n%q, want\n%q", input, got, want)
 		}
 		if diff := cmp.Diff(&Response{
-			Status: 201, Headers: map[string]string{"content-type": "application/json", "x-a": "1, 2", "content-length": "40"},
+			Status: 201, Headers: map[string]string{"content-type": "application/json", "x-a": "1, 2",
+				"content-length": "40"},
 			Body: json.RawMessage(`{"id":12345678901234567890,"ok":true}`),
 		}, a, cmpopts.IgnoreFields(Response{}, "DurationMS"), cmpopts.IgnoreMapEntries(func(k, _ string) bool {
 			return k == "date"
@@ -85,8 +87,10 @@ func TestStatusesDecide(t *testing.T) {
 		delay  time.Duration
 	}{
 		{200, "", "", ok, 0}, {299, "", "", ok, 0}, {404, "", "", permanent, 0}, {400, "5", "", permanent, 0},
-		{429, "7", "", transient, 7 * time.Second}, {503, "999999999", "", transient, time.Hour}, {500, "", "", transient, 0},
-		{408, "-1", "", transient, 0}, {425, "soon", "", transient, 0}, {501, "", "", permanent, 0}, {504, "", "", transient, 0},
+		{429, "7", "", transient, 7 * time.Second}, {503, "999999999", "", transient, time.Hour},
+		{500, "", "", transient, 0},
+		{408, "-1", "", transient, 0}, {425, "soon", "", transient, 0}, {501, "", "", permanent, 0},
+		{504, "", "", transient, 0},
 		{404, "", `, "expect": [200, 404]`, ok, 0}, {200, "", `, "expect": "4xx"`, permanent, 0},
 		{404, "3", `, "retry_on": ["404-405"]`, transient, 3 * time.Second}, {503, "", `, "retry_on": []`, permanent, 0},
 		{503, "", `, "expect": ["5xx"]`, ok, 0}, {304, "", "", permanent, 0},
@@ -116,7 +120,8 @@ func TestStatusesDecide(t *testing.T) {
 	}
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Duration{
-		"Wed, 25 Nov 2026 12:01:00 GMT": time.Minute, "Wed, 25 Nov 2026 11:00:00 GMT": 0, "Thu, 01 Jan 2099 00:00:00 GMT": time.Hour,
+		"Wed, 25 Nov 2026 12:01:00 GMT": time.Minute, "Wed, 25 Nov 2026 11:00:00 GMT": 0,
+		"Thu, 01 Jan 2099 00:00:00 GMT": time.Hour,
 	} {
 		if got := retryAfter(text, now); got != want {
 			t.Errorf("%s is %s, want %s", text, got, want)
@@ -144,14 +149,14 @@ func TestErrorsOfTheNetwork(t *testing.T) {
 		_, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n")
 		c.Close()
 	}, false)
-	for url, want := range map[string]string{
+	for to, want := range map[string]string{
 		"http://none.example/": "there is no such host", "http://down.example/": "connection refused",
 		"http://rude.example/": "unexpected EOF", "http://odd.example/": "malformed HTTP",
 	} {
-		_, err := w.send(`{"url": "` + url + `"}`)
+		_, err := w.send(`{"url": "` + to + `"}`)
 		if err == nil || belay.IsPermanent(err) || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "93.184") {
-			t.Errorf("%s: %v", url, err)
+			t.Errorf("%s: %v", to, err)
 		}
 	}
 	s := httptest.NewUnstartedServer(answer(200, "text/plain", ""))
@@ -177,6 +182,36 @@ func TestTheEnvironmentIsNotUsed(t *testing.T) {
 	}
 	if !strings.HasPrefix(w.dialled[0], "93.184.216.") {
 		t.Errorf("dialled %q", w.dialled)
+	}
+}
+
+// Rule: with a configured proxy all connections lead to the proxy, also those to a host inside that the
+// configuration lists; a host that it does not list is refused before the proxy is asked.
+func TestTheConfiguredProxyIsUsed(t *testing.T) {
+	var asked []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.String()+" "+r.Header.Get("Proxy-Authorization"))
+		_, _ = io.WriteString(rw, "by proxy")
+	}))
+	defer proxy.Close()
+	w := begin(t, "public", "10.0.0.1:8080")
+	var err error
+	if w.caller.Proxy, err = url.Parse(strings.Replace(proxy.URL, "http://", "http://me:pw@", 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"http://api.example.com/", "http://10.0.0.1:8080/"} {
+		if a := w.mustSend(`{"url": "` + to + `"}`); string(a.Body) != `"by proxy"` {
+			t.Errorf("%s: %s", to, a.Body)
+		}
+	}
+	for _, to := range []string{"http://127.0.0.1/", "http://10.0.0.2:8080/", "http://localhost/", "http://x.example:22/"} {
+		if _, err := w.send(`{"url": "` + to + `"}`); belay.CodeOf(err) != belay.CodeForbidden {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	want := []string{"http://api.example.com/ Basic bWU6cHc=", "http://10.0.0.1:8080/ Basic bWU6cHc="}
+	if diff := cmp.Diff(want, asked); diff != "" || len(w.dialled) > 0 {
+		t.Errorf("%s; dialled %q", diff, w.dialled)
 	}
 }
 
@@ -209,7 +244,8 @@ func TestSignatures(t *testing.T) {
 	if err == nil {
 		err = c.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0))
 	}
-	if got := c.header.Get("Webhook-Signature"); err != nil || got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" ||
+	if got := c.header.Get("Webhook-Signature"); err != nil ||
+		got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" ||
 		c.header.Get("Webhook-Id") == "" || c.header.Get("Webhook-Timestamp") != "1614265330" {
 		t.Errorf("%q, %v", got, err)
 	}

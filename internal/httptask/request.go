@@ -174,7 +174,8 @@ func decode(input json.RawMessage) (*Request, error) {
 	if string(bytes.TrimSpace(r.Body)) == "null" {
 		r.Body = nil
 	}
-	return r, r.Check()
+	err := r.Check()
+	return r, err
 }
 
 func badInput(err error) error {
@@ -283,7 +284,8 @@ func (r *Request) checkMethod() error {
 	m := r.method()
 	if m == http.MethodConnect || m == http.MethodTrace || len(m) > 20 ||
 		strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		return invalid("the method %s is not possible; write GET, POST, PUT, PATCH, DELETE, HEAD or OPTIONS, in capitals",
+		return invalid("the method %s is not possible; write GET, POST, PUT, PATCH, DELETE, HEAD or OPTIONS, in "+
+			"capitals",
 			reach.Printable(m))
 	}
 	if r.hasBody() && (m == http.MethodGet || m == http.MethodHead) {
@@ -322,7 +324,8 @@ func (r *Request) checkHeaders() error {
 	}
 	if h := r.IdempotencyKeyHeader; h != nil && *h != "" {
 		key := http.CanonicalHeaderKey(*h)
-		if !isToken(*h) || slices.Contains(ownHeaders, key) || strings.HasPrefix(key, "Proxy-") || key == "Authorization" {
+		if !isToken(*h) || slices.Contains(ownHeaders, key) || strings.HasPrefix(key, "Proxy-") ||
+			key == "Authorization" {
 			return invalid("idempotency_key_header cannot be %s", reach.Printable(*h))
 		}
 	}

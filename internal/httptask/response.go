@@ -112,7 +112,7 @@ func (a *Response) setJSON(raw []byte, hider *secret.Hider) bool {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if e.Encode(tree) != nil {
+	if err := e.Encode(tree); err != nil {
 		return false
 	}
 	a.Body = bytes.TrimSpace(b.Bytes())
@@ -169,7 +169,11 @@ func (a *Response) setText(b []byte) {
 		a.BodyBase64 = base64.StdEncoding.EncodeToString(b)
 		return
 	}
-	a.Body, _ = json.Marshal(string(b)) // a text always marshals
+	text, err := json.Marshal(string(b))
+	if err != nil {
+		panic(err) // a text always marshals
+	}
+	a.Body = text
 }
 
 // text returns the body for an excerpt.

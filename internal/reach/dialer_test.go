@@ -48,9 +48,12 @@ func (w *world) dialer(p *Policy) *Dialer {
 // name that resolves to such an address.
 func TestPublicIsOnlyTheInternet(t *testing.T) {
 	special := []string{
-		"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1",
-		"169.254.169.254", "169.254.0.1", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1", "fc00::1", "fd00:ec2::254",
-		"64:ff9b::10.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1", "2002:a00:1::", "2002:7f00:1::1", "2001:0:4136:e378::",
+		"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "172.16.0.1", "192.168.0.1",
+		"100.64.0.1",
+		"169.254.169.254", "169.254.0.1", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1", "fc00::1",
+		"fd00:ec2::254",
+		"64:ff9b::10.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1", "2002:a00:1::", "2002:7f00:1::1",
+		"2001:0:4136:e378::",
 		"::10.0.0.1", "255.255.255.255", "192.0.0.192", "198.18.0.1", "fec0::1",
 	}
 	p := policy(t, "public", "public:8443")
@@ -72,6 +75,10 @@ func TestPublicIsOnlyTheInternet(t *testing.T) {
 		if err := connect("x.example", 443); !Denied(err) || strings.Contains(err.Error(), a) {
 			t.Errorf("a name at %s: %v", a, err)
 		}
+	}
+	w.answers["localhost"] = [][]string{{"93.184.216.34"}}
+	if err := connect("localhost", 443); !errors.Is(err, ErrUnlisted) {
+		t.Errorf("localhost: %v", err)
 	}
 	if len(w.dialled) > 0 {
 		t.Errorf("dialled %q", w.dialled)

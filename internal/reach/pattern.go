@@ -45,7 +45,8 @@ func Parse(patterns []string) (*Policy, error) {
 }
 
 var (
-	errAll       = errors.New("it would allow every host; list those that are needed, or \"public\" for all public hosts")
+	errAll = fmt.Errorf("it would allow every host; list those that are needed, or %q for all public hosts",
+		publicHosts)
 	errStanding  = fmt.Errorf("%q must be the only entry of the list", noHosts)
 	errWord      = errors.New("it is not a host")
 	errWildcard  = errors.New("a star is only allowed at the beginning, before a dot, for the names below a domain")
@@ -107,7 +108,7 @@ func (r rule) withHost(host string) (rule, error) {
 	switch {
 	case err != nil:
 		return rule{}, err
-	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+	case isLocalhost(name):
 		return rule{}, errLocalhost
 	case r.below && name == "":
 		return rule{}, errWildcard
@@ -118,6 +119,11 @@ func (r rule) withHost(host string) (rule, error) {
 	}
 	r.name = name
 	return r, nil
+}
+
+// isLocalhost reports whether a name always means the machine on which it is resolved.
+func isLocalhost(name string) bool {
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 func parseRange(text string) (netip.Prefix, error) {

@@ -92,7 +92,7 @@ func (p *Policy) Direct() []string {
 // named reports whether a rule allows the name of a target.
 func (r rule) named(t Target) bool {
 	if r.public {
-		return slices.Contains(r.ports, t.port)
+		return t.name != "" && !isLocalhost(t.name) && slices.Contains(r.ports, t.port)
 	}
 	if r.name == "" || !slices.Contains(r.ports, t.port) {
 		return false

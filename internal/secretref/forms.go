@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -45,7 +46,7 @@ func inJSON(text string) []string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	html, err := json.Marshal(text)
-	if err != nil || e.Encode(text) != nil {
+	if err := errors.Join(err, e.Encode(text)); err != nil {
 		return nil
 	}
 	few := unquoted(b.String())

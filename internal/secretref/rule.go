@@ -63,7 +63,8 @@ func parse(text string) (rule, error) {
 	if r.workflows = list(parts[wordFor]); len(r.workflows) == 0 {
 		return rule{}, fmt.Errorf("%q must list the workflows that may use the secret, or %s", wordFor, everything)
 	}
-	return r, r.to(parts)
+	err := r.to(parts)
+	return r, err
 }
 
 // from sets the source of the rule.
@@ -79,8 +80,8 @@ func (r *rule) from(parts map[string]string) error {
 	case r.kind == "file" && filepath.IsAbs(r.source):
 	case r.kind == "git" && strings.HasPrefix(r.source, "https://") && !strings.Contains(r.source, "@"):
 	default:
-		return errors.New("the source of a secret is env:VARIABLE, file:PATH with an absolute path, or git:URL with an " +
-			"https URL without credentials")
+		return errors.New("the source of a secret is env:VARIABLE, file:PATH with an absolute path, or git:URL with " +
+			"an https URL without credentials")
 	}
 	return nil
 }

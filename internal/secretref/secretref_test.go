@@ -59,7 +59,8 @@ func TestReferencesAreResolved(t *testing.T) {
 
 // Rule: no data, however it looks, becomes a reference once it is escaped.
 func FuzzEscape(f *testing.F) {
-	for _, s := range []string{"${{ secrets.TOKEN }}", "$", "$$${{", "${{", "$${{ secrets.TOKEN }}", "}}${{secrets.A}}"} {
+	for _, s := range []string{"${{ secrets.TOKEN }}", "$", "$$${{", "${{", "$${{ secrets.TOKEN }}",
+		"}}${{secrets.A}}"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, data string) {
@@ -77,7 +78,8 @@ func TestForbiddenSecretsLookUnknown(t *testing.T) {
 	_, forbidden := s.Scope("http").Value("TOKEN")
 	_, unknown := s.Scope("http").Value("NONE_")
 	for _, err := range []error{forbidden, unknown} {
-		if !belay.IsPermanent(err) || belay.CodeOf(err) != belay.CodeForbidden || strings.Contains(err.Error(), "value") {
+		if !belay.IsPermanent(err) || belay.CodeOf(err) != belay.CodeForbidden ||
+			strings.Contains(err.Error(), "value") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -98,7 +100,8 @@ func TestUnreadableSecrets(t *testing.T) {
 	dir := t.TempDir()
 	path, link, open := filepath.Join(dir, "key"), filepath.Join(dir, "link"), filepath.Join(dir, "open")
 	err := errors.Join(os.WriteFile(path, []byte("file-value\n"), 0o600), os.Symlink(path, link),
-		os.WriteFile(open, []byte("open-value"), 0o644), os.WriteFile(filepath.Join(dir, "short"), []byte("abc\n"), 0o600),
+		os.WriteFile(open, []byte("open-value"), 0o644),
+		os.WriteFile(filepath.Join(dir, "short"), []byte("abc\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "large"), make([]byte, maxSize+1), 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +116,8 @@ func TestUnreadableSecrets(t *testing.T) {
 	if v, err := c.Value("GOOD"); v != "file-value" || err != nil {
 		t.Errorf("%q, %v", v, err)
 	}
-	if diff := cmp.Diff([]string{path, link, open, dir + "/none", dir + "/large", dir + "/short"}, s.Files()); diff != "" {
+	if diff := cmp.Diff([]string{path, link, open, dir + "/none", dir + "/large", dir + "/short"},
+		s.Files()); diff != "" {
 		t.Error(diff)
 	}
 	for _, name := range []string{"LINK", "OPEN", "NOWHERE", "LARGE", "UNSET", "GIT"} {
@@ -143,7 +147,8 @@ func TestUnreadableSecrets(t *testing.T) {
 
 // Rule: a secret may be sent only to the hosts of its rule.
 func TestSecretsStayAtTheirHosts(t *testing.T) {
-	s := store(t, "TOKEN for http to api.example.org,*.example.com:8443", "PROD for http", "ALL from env:PROD for * to *")
+	s := store(t, "TOKEN for http to api.example.org,*.example.com:8443", "PROD for http",
+		"ALL from env:PROD for * to *")
 	for _, tt := range []struct {
 		secret, host string
 		want         bool
@@ -161,7 +166,8 @@ func TestSecretsStayAtTheirHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = c.CheckHost(target)
-		if (err == nil) != tt.want || err != nil && (!belay.IsPermanent(err) || strings.Contains(err.Error(), "value")) {
+		if (err == nil) != tt.want || err != nil && (!belay.IsPermanent(err) ||
+			strings.Contains(err.Error(), "value")) {
 			t.Errorf("%s to %s: %v", tt.secret, tt.host, err)
 		}
 		if err := c.CheckHost(target, tt.secret); err != nil {

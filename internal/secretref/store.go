@@ -117,8 +117,8 @@ func (c *Scope) Value(name string) (string, error) {
 	r, ok := c.find(name)
 	if !ok {
 		return "", belay.Permanent(&belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
-			"the secret %s is not allowed for the workflow %s here: the setting secrets.allow of the process that runs "+
-				"the task must list it", name, strings.Join(c.workflows, " or "))})
+			"the secret %s is not allowed for the workflow %s here: the setting secrets.allow of the process that "+
+				"runs the task must list it", name, strings.Join(c.workflows, " or "))})
 	}
 	value, err := c.store.read(r)
 	if err != nil {

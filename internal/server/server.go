@@ -50,6 +50,8 @@ type Options struct {
 	// then take the rest of the grace period to finish. A service that returns before the server
 	// begins to stop ends the server.
 	Services []func(context.Context) error
+	// Builtins are the workflows that the server runs itself, besides bulks.
+	Builtins []Builtin
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
 	Agents *agentapi.Options
 	// Admit maps the name of a workflow to a check of submissions. The server calls the check
@@ -83,7 +85,7 @@ type Server struct {
 	prober   *probe.Prober    // shared by all listeners; nil if the configuration turns health probes off
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
-	bulkNews chan struct{} // gets a value when the engine has accepted a bulk
+	alarms   map[string]alarm // the alarms of the built-in workflows, by their names
 
 	// agents is the service of agents. The port and the socket share it, because its queue depth
 	// must count the jobs from both together.
@@ -98,7 +100,10 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 	s := &Server{
 		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
-		stopping: make(chan struct{}), bulkNews: make(chan struct{}, 1),
+		stopping: make(chan struct{}), alarms: map[string]alarm{belay.BulkWorkflow: newAlarm()},
+	}
+	for _, w := range o.Builtins {
+		s.alarms[w.Workflow] = newAlarm()
 	}
 	if cfg.HealthInterval > 0 {
 		s.prober = probe.New(cfg.HealthInterval, probe.Rules{Allow: cfg.HealthAllow}, o.Log)
@@ -212,7 +217,10 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if jobs.Judge != nil {
 		h.ConnContext = judgeConnections(jobs.Judge)
 	}
-	services := append(slices.Clone(s.opt.Services), s.runBulks(b, o.Admit))
+	services := append(slices.Clone(s.opt.Services), s.serveBuiltin(b, bulks(b, o.Admit)))
+	for _, w := range s.opt.Builtins {
+		services = append(services, s.serveBuiltin(b, w))
+	}
 	ended := make(chan error, 1+len(services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/worker"
+)
+
+// Builtin is a workflow that the server itself runs. Its worker has a session only while there are
+// executions of the workflow: a session that is always there would hide from operators that no worker is
+// connected.
+type Builtin struct {
+	Workflow string
+	// Queue is the queue from which the server claims; "" for the default queue.
+	Queue string
+	// Concurrency is the largest number of executions that the server runs at the same time.
+	Concurrency int
+	// Grace and Unwind are those of worker.Options.
+	Grace, Unwind time.Duration
+	// Run is the workflow function.
+	Run func(ctx context.Context, input json.RawMessage) (any, error)
+}
+
+// lookAgain is how often the server looks for executions of its workflows that another server has
+// accepted or left, or that a gate has let through.
+const lookAgain = 5 * time.Second
+
+// onDemand is the service that runs one built-in workflow.
+type onDemand struct {
+	Builtin
+	s *Server
+	b Engine
+	alarm
+	// running is the number of executions that this server runs.
+	running atomic.Int64
+}
+
+// alarm wakes the service of a workflow: news gets a value when the engine has accepted an execution of
+// the workflow, and look when the engine has taken an execution of any workflow back from its worker.
+type alarm struct{ news, look chan struct{} }
+
+func newAlarm() alarm { return alarm{make(chan struct{}, 1), make(chan struct{}, 1)} }
+
+// ring puts a value into a channel that has none.
+func ring(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// observe passes the description of a commit to the metrics, and wakes the services of workflows that may
+// have work.
+func (s *Server) observe(o *engine.Observation) {
+	s.metrics.Observe(o)
+	for i := range o.Submitted {
+		if a, ok := s.alarms[o.Submitted[i].Workflow]; ok {
+			ring(a.news)
+		}
+	}
+	if slices.Contains(o.Runs, belay.OutcomeLost) || slices.Contains(o.Runs, belay.OutcomeReleased) {
+		for _, a := range s.alarms {
+			ring(a.look)
+		}
+	}
+}
+
+// serveBuiltin returns the service of a workflow.
+func (s *Server) serveBuiltin(b Engine, w Builtin) func(context.Context) error {
+	return (&onDemand{Builtin: w, s: s, b: b, alarm: s.alarms[w.Workflow]}).run
+}
+
+func (k *onDemand) run(ctx context.Context) error {
+	for known := false; ctx.Err() == nil; known = k.wait(ctx) {
+		if !known {
+			if due, err := k.b.HasReady(ctx, k.Workflow); err != nil || !due {
+				continue // the engine logs an outage of the store
+			}
+		}
+		if err := k.work(ctx); err != nil && ctx.Err() == nil {
+			k.s.log.Warn("run a built-in workflow", "workflow", k.Workflow, "error", err)
+		}
+	}
+	return nil
+}
+
+// wait waits until the engine has accepted an execution of the workflow, and then returns true. It returns
+// false when the engine has taken an execution back, after lookAgain, and when ctx ends.
+func (k *onDemand) wait(ctx context.Context) bool {
+	timer := time.NewTimer(lookAgain)
+	defer timer.Stop()
+	select {
+	case <-k.news:
+		return true
+	case <-k.look:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// work runs executions of the workflow until there are none, or until ctx ends.
+func (k *onDemand) work(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	o := worker.Options{
+		Name: fmt.Sprintf("%s of belay serve (pid %d)", k.Workflow, os.Getpid()), Version: k.s.opt.Version,
+		Concurrency: k.Concurrency, TTL: k.s.cfg.Worker.TTL, Heartbeat: k.s.cfg.Worker.Heartbeat, Grace: k.Grace,
+		Unwind: k.Unwind, Log: k.s.log,
+	}
+	if k.Queue != "" {
+		o.Queues = []string{k.Queue}
+	}
+	w := worker.New(k.b, o)
+	worker.Register(w, k.Workflow, func(ctx context.Context, input json.RawMessage) (any, error) {
+		k.running.Add(1)
+		defer k.running.Add(-1)
+		return k.Run(ctx, input)
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(lookAgain):
+		}
+		if due, err := k.b.HasReady(ctx, k.Workflow); err == nil && !due && k.running.Load() == 0 {
+			stop()
+			return <-ended
+		}
+	}
+}
