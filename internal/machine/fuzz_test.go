@@ -38,10 +38,14 @@ func FuzzHistories(f *testing.F) {
 // rules: each of requiredEvents occurred at least three times.
 func TestRandomHistories(t *testing.T) {
 	seen := make(map[string]int)
-	for seed := range uint64(200) {
-		p, err := play(newKeeper(), randomBytes(1000+seed, 2500))
+	seeds := []uint64{1210} // in which a check of deadlines finds the loss of a suspect's fourth run
+	for n := range uint64(200) {
+		seeds = append(seeds, 1000+n)
+	}
+	for _, seed := range seeds {
+		p, err := play(newKeeper(), randomBytes(seed, 2500))
 		if err != nil {
-			t.Fatalf("seed %d: %v", 1000+seed, err)
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 		for what, n := range p.seen {
 			seen[what] += n

@@ -47,11 +47,10 @@ func (c *Lose) apply(w *world) (Reply, error) {
 // blames reports whether a loss counts towards the limit of losses of a suspect. The loss counts if
 // the session owned no other suspect. Otherwise it counts only if this run began last among the
 // suspects, and if the worker's last heartbeat came before the run was belay.AloneFor old; until
-// that age the worker claims no other execution. Every fourth run counts in any case, so that no
-// execution can kill workers for ever.
+// that age the worker claims no other execution.
 func (c *Lose) blames(e *Execution, x *Worker) bool {
 	switch {
-	case !c.Beside || e.Token%4 == 0:
+	case !c.Beside:
 		return true
 	case x == nil:
 		return false
@@ -75,9 +74,10 @@ func (w *world) takeBack(e *Execution, x *Worker, blamed, together bool) {
 // lose ends a run whose owner was lost. Losses have a limit of their own: after MaxLosses in a row
 // without a new checkpoint the execution fails, because a job that crashes its workers must not run
 // for ever (guarantee G8). From the third loss on, only losses that are blamed on the execution
-// count: the execution may have been lost only because it ran on the same worker as another job
-// that crashed the worker. An execution with an external owner fails at its first loss unless its
-// policy says otherwise, because only the lost owner has the information to continue.
+// count, and those of every fourth run, so that no execution can kill workers for ever: the
+// execution may have been lost only because it ran on the same worker as another job that crashed
+// the worker. An execution with an external owner fails at its first loss unless its policy says
+// otherwise, because only the lost owner has the information to continue.
 func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 	p, text, outside := e.policy(), lostOwner(x, e.Worker), x != nil && x.Spec.External
 	if outside && (e.Policy == nil || e.Policy.OnLost == "") {
@@ -88,7 +88,7 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 			Class: belay.ClassLost, Message: clip(text, maxMessage), FailedBy: belay.FailedByReaper,
 		},
 	}
-	if blamed || !e.Suspect() {
+	if blamed || !e.Suspect() || e.Token%4 == 0 {
 		e.setLosses(e.Losses + 1)
 	}
 	switch {

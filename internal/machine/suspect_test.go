@@ -127,6 +127,25 @@ func TestALossIsBlamedOnTheNewestYoungSuspect(t *testing.T) {
 	}
 }
 
+// Rule: if a check of deadlines finds the loss of a suspect, the loss does not count, except for every
+// fourth run.
+func TestALossFoundByATick(t *testing.T) {
+	s := newStage(t)
+	id := s.submit(policy(belay.Policy{MaxLosses: 5, RunTimeout: within(time.Second)}))
+	for range suspectAfter {
+		s.lose(s.win(s.worker("w")))
+	}
+	for _, want := range []int{2, 3} {
+		l := s.win(s.worker("w"))
+		s.to(max(s.workers[l.Worker].ExpiresAt, s.row(id).CheckAt))
+		s.do(&Expire{l.Worker})
+		s.do(&Tick{Execution: id})
+		if e := s.row(id); e.Losses != want || e.State != belay.Pending {
+			t.Errorf("token %d: %s after %d losses, want %d", l.Token, e.State, e.Losses, want)
+		}
+	}
+}
+
 // Rule: on a worker that runs something, suspects (executions that were lost several times in a
 // row) that have waited long enough take turns with other due work.
 func TestManySuspectsDoNotKeepOthersWaiting(t *testing.T) {
