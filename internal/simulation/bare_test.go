@@ -22,6 +22,8 @@ type bareInput struct {
 	// Waits is how long a suspended execution waits, in ms. With 0, the execution waits for a
 	// signal.
 	Waits int `json:"waits,omitempty"`
+	// Cost is the cost that each checkpoint and the end of each run report.
+	Cost belay.Cost `json:"cost,omitempty"`
 }
 
 func writeBare(r *rand.Rand) bareInput {
@@ -213,7 +215,7 @@ func (b *bareWorker) work(a belay.Assignment) {
 		}
 		s := belay.Save{
 			Lease: a.Lease, Op: b.op(a.Lease, key), Kind: belay.KindStep, Key: key,
-			Data: json.RawMessage(fmt.Sprintf("%q", key)),
+			Data: json.RawMessage(fmt.Sprintf("%q", key)), CostTokens: in.Cost,
 		}
 		if !b.untilAnswered(func(ctx context.Context) error {
 			_, err := b.p.link.Save(ctx, s)
@@ -236,6 +238,7 @@ func (b *bareWorker) op(l belay.Lease, key string) (id belay.OpID) {
 func (b *bareWorker) end(a belay.Assignment, in bareInput) belay.Settlement {
 	s := belay.Settlement{
 		Lease: a.Lease, Op: b.op(a.Lease, "end"), Outcome: belay.OutcomeSucceeded, Output: json.RawMessage(`"bare"`),
+		CostTokens: in.Cost,
 	}
 	waited := len(a.Signals) > 0 || in.Waits > 0 && len(a.Checkpoints) > 0
 	switch {

@@ -33,6 +33,7 @@ var checks = []check{
 	{"G12", "claims, in order", nil, g12},
 	{"G15", "events, without a gap", promise.G15, nil},
 	{"G16", "places, claims and rows of gates", promise.G16, g16},
+	{"G17", "costs, charged once, and moments of budgets", promise.G17, g17},
 	{"retention", "ends, deleted when their retention was over", nil, retention},
 }
 

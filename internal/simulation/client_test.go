@@ -16,15 +16,18 @@ type client struct {
 	name string
 	link *link
 	rng  *rand.Rand
-	ids  uint64
-	keys map[string]belay.Submission // the submission of each idempotency key
-	stop func()
-	done chan struct{}
+	// costs decides on costs and budgets.
+	costs *rand.Rand
+	ids   uint64
+	keys  map[string]belay.Submission // the submission of each idempotency key
+	stop  func()
+	done  chan struct{}
 }
 
 func newClient(w *world, name string) *client {
 	c := &client{
-		w: w, name: name, rng: w.random(name), keys: make(map[string]belay.Submission), done: make(chan struct{}),
+		w: w, name: name, rng: w.random(name), costs: w.random(name + " costs"),
+		keys: make(map[string]belay.Submission), done: make(chan struct{}),
 	}
 	c.link = w.newLink(name, c.rng.IntN(len(w.nodes)))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -124,6 +127,9 @@ func (c *client) control(ctx context.Context, x belay.Execution) {
 		}
 	}
 	q.Action = actions[c.rng.IntN(len(actions))]
+	if b := c.otherBudget(x); b != nil {
+		q.Action, q.Budget = belay.ActionBudget, b
+	}
 	switch q.Action {
 	case belay.ActionCancel:
 		q.Grace = belay.Duration(c.rng.IntN(2)) * belay.Duration(between(c.rng, 50*time.Millisecond,
@@ -151,19 +157,22 @@ func (c *client) drain(ctx context.Context) {
 }
 
 func (c *client) input(workflow string) json.RawMessage {
-	var v any = writeBare(c.rng)
+	in := writeBare(c.rng)
+	in.Cost = belay.Cost(c.costs.IntN(2) * c.costs.IntN(mostCost))
+	var v any = in
 	if workflow == "play" {
 		script := writeScript(c.rng, 2)
+		price(c.costs, script)
 		if c.w.plan.gates && c.rng.IntN(2) == 0 {
 			aim(c.rng, script)
 		}
 		v = script
 	}
-	in, err := json.Marshal(v)
+	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
-	return in
+	return text
 }
 
 func (c *client) submit(ctx context.Context) {
@@ -186,6 +195,7 @@ func (c *client) submit(ctx context.Context) {
 	if s.Target != "" && s.Workflow == "play" {
 		s.Input = c.failing(s.Input)
 	}
+	s.Budget = c.budget()
 	if c.rng.IntN(10) == 0 {
 		s.DueAt = c.w.clock().Add(between(c.rng, 0, 2*time.Second))
 	}

@@ -23,6 +23,9 @@
 // start a run. In half of the plans, submissions name limits, rates and targets, steps call
 // targets, and an operator changes gates; the type gateRows reads from the commits how the gates of Belay have changed.
 //
+// Steps, checkpoints and ends of runs report costs. In half of the plans submissions have budgets,
+// which clients raise and lower.
+//
 // This requires that the code between two decisions does not depend on the scheduler of goroutines.
 // The code would depend on the scheduler through a select with several ready cases (so each timer
 // gets a duration that no other timer has), through the order in which goroutines queue (so the
@@ -47,15 +50,16 @@
 // # Two phases
 //
 // In the safety phase faults happen all the time. In the healing phase there are no more faults:
-// everything is started again, paused executions are resumed, and executions that wait for a signal
-// that was never sent get one. At the end every execution must have ended.
+// everything is started again, paused executions are resumed, spent budgets are raised, and
+// executions that wait for a signal that was never sent get one. At the end every execution must
+// have ended.
 //
 // # The checkers
 //
 // A checker reads only the history of a run: the answers to callers, every commit, and the store's
 // rows at the end. The history in the form that the checkers need is a book; it has a story for
 // each execution and a shift for each session. Each promise has a checker: internal/testkit/promise
-// checks the public history, and the files g2 to g16 of this package check commits and rows. A
+// checks the public history, and the files g2 to g17 of this package check commits and rows. A
 // promise has the number that docs/guarantees.md gives it, such as G2. Mutants are planted bugs:
 // each changes the data that passes a seam (a call, a reply, the rows of a fold), and the checker
 // of the promise that the mutant breaks must find it.

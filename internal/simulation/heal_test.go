@@ -89,13 +89,14 @@ func (w *world) newestSeq(id belay.ExecutionID) int64 {
 	return w.history.newest[id]
 }
 
-// helpAll resumes paused executions, and sends a signal to each execution that waits for a signal
+// helpAll resumes paused executions, raises spent budgets, and sends a signal to each execution that waits for a signal
 // that was never sent. An execution whose signal was sent must continue without help.
 func (w *world) helpAll(ctx context.Context, l *link) {
 	n := uint64(0)
 	for ctx.Err() == nil {
 		page, err := l.Executions(ctx, belay.Filter{
-			Children: true, Limit: 1000, States: []belay.State{belay.Running, belay.Waiting, belay.Paused},
+			Children: true, Limit: 1000,
+			States: []belay.State{belay.Pending, belay.Running, belay.Waiting, belay.Paused},
 		})
 		for i := range page.Executions {
 			if x := &page.Executions[i]; err == nil && ctx.Err() == nil {
@@ -115,6 +116,16 @@ func (w *world) helpAll(ctx context.Context, l *link) {
 }
 
 func (w *world) help(ctx context.Context, l *link, x *belay.Execution, n uint64) {
+	if x.Budget != nil && x.CostTokens >= x.Budget.Cost {
+		_, _ = l.Control(ctx, belay.Control{
+			Execution: x.ID, Action: belay.ActionBudget, Actor: "healer", Op: belay.OpID(w.id("healer", n)),
+			Budget: &belay.Budget{Cost: 10*x.CostTokens + 1},
+		})
+		return
+	}
+	if x.State == belay.Paused && x.Reason.Code == "budget" {
+		return // the raise of the budget resumes it
+	}
 	if x.State == belay.Paused {
 		_, _ = l.Control(ctx, belay.Control{
 			Execution: x.ID, Action: belay.ActionResume, Actor: "healer", Op: belay.OpID(w.id("healer", n)),

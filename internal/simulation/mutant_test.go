@@ -45,6 +45,7 @@ type mutantState struct {
 	letters []*machine.DeadLetter
 	worker  belay.WorkerID
 	place   machine.Place
+	costs   map[belay.ExecutionID]belay.Cost
 }
 
 // copyFor returns a copy of the mutant with a state of its own for one simulation.

@@ -19,6 +19,7 @@ type plan struct {
 	proves                        bool          // a node can prove that a process on its host has died
 	hints                         bool          // nodes send hints to each other
 	gates                         bool          // submissions name gates, and an operator changes gates
+	budgets                       bool          // some submissions have a budget, and clients change budgets
 	// clockLeap is the time at which the clock is set forwards, so that an open circuit breaker
 	// lets probes through while there are still faults; 0 for never.
 	clockLeap time.Duration
@@ -96,6 +97,7 @@ func newPlan(r *rand.Rand) plan {
 	if p.gates = r.IntN(2) == 0; p.gates && p.retention < 0 && !p.calm() && r.IntN(2) == 0 {
 		p.clockLeap = between(r, p.safety/3, p.safety)
 	}
+	p.budgets = r.IntN(2) == 0
 	return p
 }
 

@@ -46,6 +46,9 @@ func (p player) ops(ctx context.Context, prefix string, script []op) ([]string, 
 }
 
 func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
+	if o.Do != "step" {
+		workflow.AddExactCost(ctx, belay.Cost(o.Cost))
+	}
 	switch o.Do {
 	case "step":
 		return p.step(ctx, name, o)
@@ -95,6 +98,7 @@ func (p player) step(ctx context.Context, name string, o op) ([]string, error) {
 		p.w.history.step(carried{execution: workflow.Execution(ctx), token: workflow.Token(ctx),
 			key: workflow.IdempotencyKey(ctx), target: o.Target, stopped: p.p.stuckAt.Load() >= 0})
 		err := p.work(ctx, o.D())
+		workflow.AddExactCost(ctx, belay.Cost(o.Cost))
 		if err == nil && workflow.Attempt(ctx) <= o.N {
 			err = errScripted
 		}

@@ -24,6 +24,9 @@ var sometimes = []string{
 	"replaced while it had a place", "limit unset with a line", "pause ended by its time", "breaker opened",
 	"breaker forced", "probe passed", "probe failed", "replaced", "step kept from its target",
 	"step let through as a probe",
+	"cost reported again", "cost of a refused write", "cost of a write without an answer",
+	"cost of a child charged to its parent", "budget spent in a child", "root resumed by a raise",
+	"child resumed after a raise",
 }
 
 // tally counts the events in the list of the variable sometimes, except the events that checkers

@@ -2,6 +2,7 @@ package promise
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/belaydev/belay"
 )
@@ -175,9 +176,13 @@ func (k kept) signal(s *Story, e *Entry) bool {
 // control finds the event of an operator's action. An action without effect, such as the pause of a
 // paused execution, succeeds and leaves no event.
 func (k kept) control(s *Story, e *Entry) bool {
+	why := e.Key
+	if e.Name == string(belay.ActionBudget) {
+		why = "to " + e.Cost.String() + ": " + e.Key
+	}
 	// The kind of the event is the name of the action, even for a cancel that ended a run by force.
 	there := s.Find(e.Name, func(ev *belay.Event) bool {
-		return s.Ops != nil && s.wrote(e.Op, ev.Seq) || s.Ops == nil && ev.Text == e.Key
+		return s.Ops != nil && s.wrote(e.Op, ev.Seq) || s.Ops == nil && ev.Text == why
 	}) != nil
 	if !there && e.End == OK && !k.already(s, e) {
 		k.Violation(s, "%s was acknowledged to %s at seq %d and is not stored", e.Name, e.Who, e.Seq)
@@ -191,6 +196,10 @@ func (k kept) already(s *Story, e *Entry) bool {
 	const cancel, pause, resume, preempt = string(belay.ActionCancel), string(belay.ActionPause),
 		string(belay.ActionResume), string(belay.ActionPreempt)
 	switch e.Name {
+	case string(belay.ActionBudget): // the execution had that budget already
+		return s.Find(e.Name, func(ev *belay.Event) bool {
+			return strings.HasPrefix(ev.Text+":", "to "+e.Cost.String()+":")
+		}) != nil
 	case string(belay.ActionFork):
 		return k.History.Story(e.Named) != nil
 	case cancel, pause, resume, preempt:

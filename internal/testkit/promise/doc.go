@@ -13,7 +13,7 @@
 //
 // # The checkers
 //
-// Each promise, G1 to G16, has a function that reads a history and records in a [Finding] what
+// Each promise, G1 to G17, has a function that reads a history and records in a [Finding] what
 // breaks the promise. The functions are written from the text of the promises and not from the code
 // of the engine: where both need a formula, the checker has its own formula, and this package does
 // not import the engine's rules.

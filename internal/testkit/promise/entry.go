@@ -63,6 +63,7 @@ type Entry struct {
 	Revoked  int               `json:"revoked,omitempty"`
 	Delay    time.Duration     `json:"delay,omitempty"` // the delay that a settlement requested
 	Gates    belay.Gates       `json:"gates,omitzero"`  // the gates that a submission names
+	Cost     belay.Cost        `json:"cost,omitempty"`  // the cost that a write reports, or the new budget of an action
 }
 
 // won reports whether the entry is a claim or a lock, with which a caller became the owner of an
@@ -122,15 +123,20 @@ func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	case *belay.Save:
 		e.lease(r.Lease)
 		e.Op, e.Check, e.Name, e.Data, e.Replayed = r.Op, r.Kind, r.Key, r.Data, r.Repeat
+		e.Cost = r.CostTokens
 		e.Seq, _ = reply.(int64)
 	case *belay.Settlement:
 		e.lease(r.Lease)
 		e.Op, e.Outcome, e.Data, e.Delay, e.Replayed = r.Op, r.Outcome, r.Output, r.RetryAfter, r.Repeat
+		e.Cost = r.CostTokens
 		if r.Failure != nil && r.Failure.Class == belay.ClassCircuitOpen {
 			e.Outcome = belay.OutcomeReleased // the run called no target, so no attempt is counted
 		}
 	case *belay.Control:
 		e.Execution, e.Name, e.Op, e.Key, e.Named = r.Execution, string(r.Action), r.Op, r.Reason, r.Fork
+		if r.Budget != nil {
+			e.Cost = r.Budget.Cost
+		}
 		if x, is := reply.(belay.Execution); is {
 			e.Seq = x.Seq
 		}
@@ -154,6 +160,9 @@ func submissions(began Entry, all []belay.Submission, reply any, err error) []En
 		e.Execution, e.Name, e.Key, e.Data = s.ID, s.Workflow, s.IdempotencyKey, s.Input
 		gates, _ := json.Marshal(s.Gates)
 		e.Terms, e.Gates = fmt.Sprintf("%d %v %v %s", s.Priority, s.Policy, s.DueAt.UTC(), gates), s.Gates
+		if s.Budget != nil {
+			e.Terms += " " + s.Budget.Cost.String()
+		}
 		if s.Parent != nil {
 			e.Parent, e.Token = s.Parent.Execution, s.Parent.Token
 		}

@@ -80,7 +80,7 @@ type Check struct {
 // Checks lists all checkers in the order of the promises.
 var Checks = []Check{
 	{"G1", G1}, {"G2", G2}, {"G3", G3}, {"G4", G4}, {"G7", G7}, {"G8", G8}, {"G9", G9}, {"G10", G10}, {"G11", G11},
-	{"G15", G15}, {"G16", G16},
+	{"G15", G15}, {"G16", G16}, {"G17", G17},
 }
 
 // Judge runs every checker, and returns the violations that the checkers found.

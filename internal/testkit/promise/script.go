@@ -18,6 +18,8 @@ type Op struct {
 	// Target is the target that a step calls; empty if it calls none. The step fails in the first N
 	// attempts.
 	Target string `json:"target,omitempty"`
+	// Cost is the cost that each try of a step reports, in ten-thousandths of a token.
+	Cost int64 `json:"cost,omitempty"`
 	// Pad only makes the script larger.
 	Pad string `json:"pad,omitempty"`
 	// Sub is the script of a child, or the script of the first branch; Other is the script of the
