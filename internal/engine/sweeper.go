@@ -292,6 +292,13 @@ func (s *sweeper) probe(ctx context.Context) machine.Time {
 	return s.engine.store.Now().Add(probeEvery)
 }
 
+// pausedForRoot reports whether a spent budget of its root has paused the execution, or is about to. A
+// batch may have read the budget shortly before another server raised it, and the sweep after the raise
+// did not see this batch.
+func pausedForRoot(e *machine.Execution) bool {
+	return !e.SpentBy.IsZero() && e.SpentBy != e.ID && (e.State == belay.Paused || e.Attention)
+}
+
 // observe notes the next due time that follows from a batch.
 func (s *sweeper) observe(b *batch) {
 	c := b.changes
@@ -317,7 +324,7 @@ func (s *sweeper) observe(b *batch) {
 	}
 	for _, e := range c.Executions {
 		at(e.CheckAt)
-		if e.Parting() != 0 || e.Budget != 0 && e.State.Terminal() {
+		if e.Parting() != 0 || e.Budget != 0 && e.State.Terminal() || pausedForRoot(e) {
 			at(now)
 		}
 	}
