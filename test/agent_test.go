@@ -441,6 +441,8 @@ func TestExecuteRefusesWhatCannotRun(t *testing.T) {
 		`{"prompt":"a","colour":1}`:           http.StatusUnprocessableEntity,
 		`{"prompt":"a","timeout_seconds":0}`:  http.StatusUnprocessableEntity,
 		`{"prompt":"a","timeout_seconds":-1}`: http.StatusUnprocessableEntity,
+		`{"prompt":"a","budget":{"cost":0}}`:  http.StatusUnprocessableEntity,
+		`{"prompt":"a","budget":12.5}`:        http.StatusUnprocessableEntity,
 		`{"prompt":"a","repo":"/etc"}`:        http.StatusForbidden,
 		`{"prompt":"a","repo":"https://git.example/team/../x"}`:                  http.StatusUnprocessableEntity,
 		`{"prompt":"a","repo":"https://git.example/team/%2e%2e/x"}`:              http.StatusUnprocessableEntity,

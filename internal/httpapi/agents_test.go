@@ -101,11 +101,13 @@ func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
 
 func (w *walker) jobs() {
 	w.t.Helper()
-	const full = `{"prompt": "hello", "metadata": {"a": [1]}, "timeout_seconds": 30}`
+	const full = `{"prompt": "hello", "metadata": {"a": [1]}, "timeout_seconds": 30, "budget": {"cost": 12.5}}`
 	job := w.step(202, "POST", "/execute", full, "Idempotency-Key", "one")["location"].(string)
 	w.step(202, "POST", "/execute", full, "Idempotency-Key", "one")
 	w.step(422, "POST", "/execute", `{"prompt": "other"}`, "Idempotency-Key", "one")
+	w.step(422, "POST", "/execute", strings.Replace(full, "12.5", "13", 1), "Idempotency-Key", "one")
 	w.step(422, "POST", "/execute", `{"prompt": ""}`)
+	w.step(422, "POST", "/execute", `{"prompt": "x", "budget": {"cost": 0}}`)
 	w.step(422, "POST", "/execute", `{"prompt": "x", "zz": 1}`)
 	w.step(400, "POST", "/execute", `{"prompt": `)
 	w.step(415, "POST", "/execute", full, "Content-Type", "text/plain")

@@ -2047,6 +2047,8 @@ export interface components {
             events: components["schemas"]["Event"][];
         };
         Execute: {
+            /** @description The budget: when the cost of the job and the executions that it starts reaches it, they are paused until it is raised. */
+            budget?: components["schemas"]["Budget"];
             /** @description Data of the caller, returned with the job. */
             metadata?: unknown;
             /** @description The task for the agent. */

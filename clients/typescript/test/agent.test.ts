@@ -6,8 +6,10 @@ import { shared, stub } from "./kit.js";
 
 test("a job runs, its log is followed, and its result is read", async () => {
   const belay = new Belay({ url: await shared() });
-  const id = await belay.jobs.execute("say hello", { idempotencyKey: "hello-1", metadata: { from: "test" } });
-  assert.equal(await belay.jobs.execute("say hello", { idempotencyKey: "hello-1", metadata: { from: "test" } }), id);
+  const options = { idempotencyKey: "hello-1", metadata: { from: "test" }, budget: { cost: 12.5 } };
+  const id = await belay.jobs.execute("say hello", options);
+  assert.equal(await belay.jobs.execute("say hello", options), id);
+  assert.deepEqual((await belay.get(id)).budget, { cost: 12.5 });
   const log = belay.jobs.log(id);
   let text = "";
   let end: JobEnd | undefined;

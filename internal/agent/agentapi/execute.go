@@ -22,6 +22,7 @@ type Execute struct {
 	// limit.
 	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
+	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget: when the cost of the job and the executions that it starts reaches it, they are paused until it is raised."`
 }
 
 // Accepted is the response to a request for a job.
@@ -62,7 +63,7 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	var got belay.Submitted
 	if err == nil {
-		got, err = d.accept(r.Context(), p, r.Header.Get("Idempotency-Key"), d.o.Policy)
+		got, err = d.accept(r.Context(), p, r.Header.Get("Idempotency-Key"), d.o.Policy, e.Budget)
 	}
 	status := Queued
 	if err == nil && got.Replayed {
@@ -80,10 +81,10 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusAccepted, Accepted{got.ID, status})
 }
 
-// accept stores a job for a prompt. If a job with the same key is already stored, accept returns
-// that job.
-func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy) (belay.Submitted,
-	error) {
+// accept stores a job for a prompt, with a budget unless it is nil. If a job with the same key is already
+// stored, accept returns that job.
+func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy,
+	budget *belay.Budget) (belay.Submitted, error) {
 	if len(key) > belay.MaxName {
 		return belay.Submitted{}, &belay.Error{
 			Code: belay.CodeMalformed, Message: "an Idempotency-Key has 200 bytes at most",
@@ -94,7 +95,7 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 		return belay.Submitted{}, &belay.Error{Code: belay.CodeInvalid, Message: "metadata is not valid JSON"}
 	}
 	got, err := s.submit(ctx, belay.Submission{
-		Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy,
+		Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy, Budget: budget,
 	})
 	code := belay.CodeOf(err)
 	if key == "" || err == nil || code != belay.CodeQueueFull && code != belay.CodeIdempotencyMismatch {
@@ -113,9 +114,9 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	if lerr != nil {
 		return got, lerr
 	}
-	if !same(x.Input, input) {
+	if !same(x.Input, input) || !sameBudget(x.Budget, budget) {
 		return got, &belay.Error{
-			Code: belay.CodeIdempotencyMismatch, Message: "the Idempotency-Key was used for another prompt",
+			Code: belay.CodeIdempotencyMismatch, Message: "the Idempotency-Key was used for another prompt or budget",
 		}
 	}
 	return belay.Submitted{ID: x.ID, Replayed: true}, nil
@@ -165,6 +166,15 @@ func same(a, b json.RawMessage) bool {
 	left, err := json.Marshal(&p)
 	right, err2 := json.Marshal(&q)
 	return err == nil && err2 == nil && bytes.Equal(left, right)
+}
+
+// sameBudget reports whether a job with the budget is may have been submitted with the budget was: an
+// operator may have raised it since.
+func sameBudget(is, was *belay.Budget) bool {
+	if is == nil || was == nil {
+		return is == was
+	}
+	return was.Cost <= is.Cost
 }
 
 // sameValue reports whether two JSON texts have the same value, or both are empty.
