@@ -23,7 +23,7 @@ import (
 // corpusSize is the number of bad requests. They are generated from the routes and fields of the
 // API, so a change of the API also changes this number; the test fails if the number is wrong, for
 // example because requests are no longer generated.
-const corpusSize = 7246
+const corpusSize = 8546
 
 // Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
 // panics, and the memory of the server does not grow.
@@ -187,6 +187,9 @@ func (s *server) target() target {
 	s.t.Helper()
 	path := s.submit(`{"workflow": "w"}`)
 	mine := s.locked("")
+	dead := s.submit(`{"workflow": "w"}`)
+	s.want(http.StatusOK, nil, http.MethodPost, dead+"/quarantine", "")
+	letter := "/v1/dead-letters/" + strings.TrimPrefix(dead, "/v1/executions/")
 	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
 		`{"name": "a", "workflows": [{"workflow": "other"}], "capacity": 1}`).Header.Get("Location")
 	id := strings.TrimPrefix(path, "/v1/executions/")
@@ -205,6 +208,7 @@ func (s *server) target() target {
 			{"POST", path + "/cancel", `{"reason": "why", "actor": "me", "grace": "1s"}`},
 			{"POST", path + "/fork", `{"up_to": 1, "reason": "why"}`},
 			{"POST", path + "/retry", `{"from": "a step", "reason": "why"}`},
+			{"POST", path + "/budget", `{"budget": {"cost": 12.5}, "reason": "why"}`},
 			{"POST", path + "/lock", `{"owner": "me", "ttl": "30s", "reopen": false}`},
 			{"POST", mine.path + "/lock/steal", `{"reason": "why", "actor": "me"}`},
 			{"POST", mine.lock + "/release", `{"outcome": "complete", "output": {"n": 1}}`},
@@ -224,6 +228,12 @@ func (s *server) target() target {
 			{"POST", "/v1/queues/a/pause", `{"reason": "why"}`}, {"POST", "/v1/queues/a/resume", `{"reason": "why"}`},
 			{"POST", "/v1/workflows/a/pause", `{"reason": "why"}`},
 			{"POST", "/v1/workflows/a/resume", `{"reason": "why"}`},
+			{"POST", letter + "/requeue", `{"generation": 1, "input_patch": {"n": 1}, "notes": "why", "actor": "me"}`},
+			{"POST", letter + "/discard", `{"generation": 1, "notes": "why"}`},
+			{"POST", letter + "/fix", `{"generation": 1, "notes": "why"}`},
+			{"POST", letter + "/note", `{"generation": 1, "notes": "a note", "actor": "me"}`},
+			{"POST", "/v1/bulk", `{"action": "requeue", "filter": {"workflow": "w", "class": "permanent"}, "input_patch": ` +
+				`{"n": 1}, "rate": 5, "canary": [1, 10], "max_failures": 0.5, "notes": "why", "dry_run": true}`},
 		},
 		queries: []good{
 			{"GET", "/v1/executions", ""}, {"GET", path, ""}, {"GET", path + "/history", ""}, {"GET", path + "/events",
@@ -233,6 +243,7 @@ func (s *server) target() target {
 			{"GET", "/v1/gates", ""}, {"GET", "/v1/gates/queue:a", ""}, {"DELETE", "/v1/gates/queue:a/limit", ""},
 			{"DELETE", "/v1/gates/queue:a/rate", ""}, {"GET", "/v1/circuit-breakers", ""},
 			{"GET", "/v1/circuit-breakers/a", ""},
+			{"GET", "/v1/dead-letters", ""}, {"GET", "/v1/dead-letter-groups", ""}, {"GET", letter, ""},
 			{"PUT", mine.lock, ""}, {"POST", session + "/drain", ""}, {"DELETE", session, ""}, {"GET", run, ""},
 			{"GET", "/healthz", ""},
 		},

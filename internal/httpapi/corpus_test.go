@@ -195,10 +195,12 @@ func wrongValues(schema map[string]any) map[string]any {
 		if least, ok := schema["minimum"]; ok && fmt.Sprint(least) == "0" {
 			out["is negative"] = raw("-1")
 		}
-	case "number": // the only numbers that are no integers are costs
+	case "number":
 		out["is huge"], out["is beyond"], out["is below"] = raw("1e400"), raw("922337203685477.5808"), raw("-1e400")
-		out["is long"], out["is tiny"] = raw(strings.Repeat("9", 4000)), raw("1e-400")
-		out["has five decimals"], out["is negative"] = raw("0.12345"), raw("-0.5")
+		out["is long"], out["is negative"] = raw(strings.Repeat("9", 4000)), raw("-0.5")
+		if schema["maximum"] == nil { // a cost, which is exact; the other numbers have a maximum
+			out["is tiny"], out["has five decimals"] = raw("1e-400"), raw("0.12345")
+		}
 	case "string":
 		if schema["enum"] != nil || schema["pattern"] != nil || schema["format"] != nil {
 			out["is no such word"], out["is empty"], out["is long"] = "zz", "", strings.Repeat("z", 100_000)
@@ -211,7 +213,7 @@ func wrongValues(schema map[string]any) map[string]any {
 			out["has numbers"] = map[string]any{"a": 1}
 		}
 	case "array":
-		out["has a number"], out["has null and more"] = []any{1}, []any{map[string]any{"zz": 1}}
+		out["has a text and a number"], out["has null and more"] = []any{"x", 1}, []any{map[string]any{"zz": 1}}
 	}
 	return out
 }
@@ -348,7 +350,60 @@ func badParameters(t target) []bad {
 	get("/v1/gates", append(numbers("limit", true), "kind=x", "kind=QUEUE", "kind=queue,limit",
 		"cursor="+strings.Repeat("c", 301), "cursor=%00")...)
 	get("/v1/circuit-breakers", append(numbers("limit", true), "kind=queue", "cursor="+strings.Repeat("c", 301))...)
+	letters := []string{
+		"resolution=x", "resolution=OPEN", "resolution=open,fixed", "resolution=open&resolution=fixed", "reason=x",
+		"class=x", "class=PERMANENT", "workflow=" + strings.Repeat("w", 201), "workflow=%00",
+		"fingerprint=" + strings.Repeat("f", 201), "text=" + strings.Repeat("t", 201), "text=%ff", "since=x", "until=1",
+	}
+	get("/v1/dead-letter-groups", letters...)
+	get("/v1/dead-letters", append(append(numbers("limit", true), "cursor="+strings.Repeat("c", 101)), letters...)...)
+	out = append(out, bad{name: "cursor", method: "GET", path: "/v1/dead-letters?cursor=x", status: 422})
+	out = append(out, badBulks()...)
 	return append(append(out, badGates()...), badLeases(t)...)
+}
+
+// badBulks are bulks that the server must not start.
+func badBulks() []bad {
+	var out []bad
+	for _, body := range []string{
+		`{"action": "cancel"}`, `{"action": "cancel", "filter": {}}`, `{"action": "cancel", "filter": {"states": ["pending"]}}`,
+		`{"action": "discard", "filter": {"since": "2001-01-01T00:00:00Z"}}`, `{"filter": {"workflow": "w"}}`,
+		`{"action": "delete", "filter": {"workflow": "w"}}`, `{"action": "CANCEL", "filter": {"workflow": "w"}}`,
+		`{"action": "", "all": true}`, `{"action": "cancel", "all": "yes"}`, `{"action": "cancel", "all": 1}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "input": 1}`,
+		`{"action": "retry", "filter": {"workflow": "w"}, "input": 1}`,
+		`{"action": "discard", "filter": {"workflow": "w"}, "input_patch": {"n": 1}}`,
+		`{"action": "requeue", "filter": {"workflow": "w"}, "input": 1, "input_patch": {"n": 1}}`,
+		`{"action": "cancel", "filter": {"workflow": "w", "zz": 1}}`, `{"action": "cancel", "filter": {"workflow": 1}}`,
+		`{"action": "cancel", "filter": {"workflow": "w", "reason": "timeout"}}`,
+		`{"action": "retry", "filter": {"workflow": "w", "fingerprint": "f"}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "queue": "q"}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "states": ["failed"]}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "labels": {"a": "b"}}}`,
+		`{"action": "cancel", "filter": {"states": ["gone"], "workflow": "w"}}`,
+		`{"action": "cancel", "filter": {"workflow": "w", "labels": {"a": 1}}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "class": "zz"}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "reason": "zz"}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "since": "2002-01-01T00:00:00Z", "until": "2001-01-01T00:00:00Z"}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "since": "yesterday"}}`,
+		`{"action": "requeue", "filter": {"workflow": "` + strings.Repeat("w", 201) + `"}}`,
+		`{"action": "requeue", "filter": {"text": "\u0007"}}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "rate": -1}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "rate": 1001}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "rate": 1e400}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "canary": [0]}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "canary": [-1]}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "canary": [1.5]}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "canary": [1, 2, 3, 4, 5, 6]}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "max_failures": 1.1}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "max_failures": -0.1}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "notes": "` + strings.Repeat("n", 151) + `"}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "notes": "\u0007"}`,
+		`{"action": "cancel", "filter": {"workflow": "w"}, "actor": "\u0007"}`,
+	} {
+		out = append(out, bad{name: "bulk", method: "POST", path: "/v1/bulk", body: body})
+	}
+	return out
 }
 
 // badGates are requests about gates that cannot exist, and changes that no gate allows.
