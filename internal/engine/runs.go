@@ -32,7 +32,9 @@ func (r *Reader) ListRuns(ctx context.Context, f belay.RunFilter) (belay.RunPage
 		return page, err
 	}
 	for _, row := range found.Runs {
-		page.Runs = append(page.Runs, machine.RunView(row.Run, row.Workflow))
+		run := machine.RunView(row.Run, row.Workflow)
+		run.InputsHash, run.ConfigHash = machine.ContentHashes(row.Content, row.InputGen, row.Generation)
+		page.Runs = append(page.Runs, run)
 	}
 	page.Next = found.Next
 	return page, nil

@@ -10,10 +10,10 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// contentPrefix begins the key of a submission that is recognized by its content. The SHA-256 of the
+// ContentPrefix begins the key of a submission that is recognized by its content. The SHA-256 of the
 // input and the SHA-256 of the configuration follow, in hexadecimal and with a colon between them. No
 // submission may choose a key of this form.
-const contentPrefix = "content:"
+const ContentPrefix = "content:"
 
 // contentKey returns the idempotency key that follows from the content of a submission. The content
 // is the input and the configuration, both in canonical form: two submissions whose JSON differs only
@@ -29,7 +29,7 @@ func contentKey(s *belay.Submission) string {
 	if err != nil {
 		panic(err) // the policy is JSON, and the other fields can always be encoded
 	}
-	return contentPrefix + contentHash(s.Input) + ":" + contentHash(config)
+	return ContentPrefix + contentHash(s.Input) + ":" + contentHash(config)
 }
 
 // contentHash is the SHA-256 of the canonical form of a JSON text.
@@ -41,7 +41,7 @@ func contentHash(text []byte) string {
 // contentHashes returns the two hashes of a key that follows from a content. ok is false for every
 // other key.
 func contentHashes(key string) (inputs, config string, ok bool) {
-	rest, ok := strings.CutPrefix(key, contentPrefix)
+	rest, ok := strings.CutPrefix(key, ContentPrefix)
 	inputs, config, both := strings.Cut(rest, ":")
 	if !ok || !both || !isContentHash(inputs) || !isContentHash(config) {
 		return "", "", false
@@ -57,10 +57,18 @@ func isContentHash(s string) bool {
 // execution was submitted with the idempotency content. They are empty if the generation may have
 // another input than the submission.
 func (r *Record) Hashes(generation int) (inputs, config string) {
-	if r.Spec == nil || r.Execution.InputGen > 1 && generation > 1 {
+	if r.Spec == nil {
 		return "", ""
 	}
-	inputs, config, _ = contentHashes(r.Spec.Key)
+	return ContentHashes(r.Spec.Key, r.Execution.InputGen, generation)
+}
+
+// ContentHashes is [Record.Hashes] of an execution with this key and this InputGen.
+func ContentHashes(key string, inputGen, generation int) (inputs, config string) {
+	if inputGen > 1 && generation > 1 {
+		return "", ""
+	}
+	inputs, config, _ = contentHashes(key)
 	return inputs, config
 }
 

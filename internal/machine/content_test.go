@@ -202,7 +202,7 @@ func TestKeysOfContentsCannotBeChosen(t *testing.T) {
 	s.refused(s.submission(func(b *belay.Submission) { b.Idempotency = "sha256" }), belay.CodeInvalid)
 	for _, k := range []string{
 		strings.ToUpper(chosen), chosen[:len(chosen)-1] + "g", chosen + "0", strings.Replace(chosen, ":", " ", 1),
-		contentPrefix, contentPrefix + ":", chosen[len(contentPrefix):],
+		ContentPrefix, ContentPrefix + ":", chosen[len(ContentPrefix):],
 	} {
 		if r := s.do(s.submission(key(k))); r.Replayed {
 			t.Errorf("the key %q leads to %s", k, r.ID)

@@ -13,6 +13,10 @@ import (
 type RunRow struct {
 	*machine.Run
 	Workflow string
+	// Content is the key of the submission if it begins as the keys that follow from a content do
+	// (machine.ContentPrefix), otherwise empty. InputGen is that of the execution.
+	Content  string
+	InputGen int
 }
 
 // RunQuery selects runs that have started.
@@ -21,7 +25,7 @@ type RunQuery = Newest[RunRow]
 // Run adds a run if the query selects it, and reports whether the store should read the next one.
 func (f *Filling) Run(r RunRow, q RunQuery) bool {
 	at := place{r.StartedAt, r.Execution, int64(r.Token)}
-	selected, more := examine(f, q, r, at, int64(len(r.Message)+len(r.Workflow)))
+	selected, more := examine(f, q, r, at, int64(len(r.Message)+len(r.Workflow)+len(r.Content)))
 	if selected {
 		f.Runs = append(f.Runs, r)
 	}

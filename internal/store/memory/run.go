@@ -2,6 +2,7 @@ package memory
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
@@ -15,7 +16,11 @@ func (s *Store) listRuns(q store.Query, f *store.Filling, last machine.Run) {
 			if run.StartedAt != 0 && store.CompareRuns(run, &last) < 0 {
 				c := copyOf(run)
 				c.Output, c.Stack = nil, ""
-				all = append(all, store.RunRow{Run: c, Workflow: r.execution.Workflow})
+				row := store.RunRow{Run: c, Workflow: r.execution.Workflow, InputGen: r.execution.InputGen}
+				if key := r.specs[0].Key; strings.HasPrefix(key, machine.ContentPrefix) {
+					row.Content = key
+				}
+				all = append(all, row)
 			}
 		}
 	}

@@ -9,7 +9,9 @@ import (
 // listRuns reads runs from both places in which the store keeps them: a run that has not ended may be only
 // in the row of its execution (run_seq). There are at most as many of these as workers have slots.
 var listRuns = `
-SELECT *
+SELECT r.*,
+    (SELECT input_gen FROM executions WHERE id = r.execution),
+    (SELECT key FROM specs s WHERE s.execution = r.execution AND s.generation = 1 AND key LIKE 'content:%')
 FROM (
     (SELECT ` + table.RunHeads.Names() + `, (SELECT workflow FROM executions WHERE id = execution) AS workflow
     FROM runs
@@ -34,7 +36,10 @@ func listRunsOf(p *pipe, q store.Query, last machine.Run, f *store.Filling, rows
 	p.add(listRuns, func(r columns) error {
 		run, err := table.Scan(table.RunHeads, r)
 		if err == nil && !full {
-			full = !f.Run(store.RunRow{Run: run, Workflow: r.text(len(table.RunHeads.Columns))}, q.Runs)
+			n := len(table.RunHeads.Columns)
+			full = !f.Run(store.RunRow{
+				Run: run, Workflow: r.text(n), InputGen: int(r.int(n + 1)), Content: r.text(n + 2),
+			}, q.Runs)
 		}
 		return err
 	}).int(int64(last.StartedAt)).id(last.Execution).int(int64(last.Token)).int(q.Runs.Read(rows)).

@@ -8,7 +8,9 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
-var listRuns = "SELECT " + table.RunHeads.Names() + ", (SELECT workflow FROM executions WHERE id = execution)" + `
+var listRuns = "SELECT " + table.RunHeads.Names() + `,
+    (SELECT workflow FROM executions WHERE id = execution), (SELECT input_gen FROM executions WHERE id = execution),
+    (SELECT key FROM specs s WHERE s.execution = runs.execution AND s.generation = 1 AND key LIKE 'content:%')
 FROM runs
 WHERE (started_at, execution, token) < (?, ?, ?) AND started_at >= ?
 ORDER BY started_at DESC, execution DESC, token DESC
@@ -23,7 +25,9 @@ func (c *conn) listRunsOf(ctx context.Context, q store.Query, last machine.Run, 
 		if err != nil {
 			return err
 		}
-		if !f.Run(store.RunRow{Run: run, Workflow: r.text(len(table.RunHeads.Columns))}, q.Runs) {
+		n := len(table.RunHeads.Columns)
+		row := store.RunRow{Run: run, Workflow: r.text(n), InputGen: int(r.int(n + 1)), Content: r.text(n + 2)}
+		if !f.Run(row, q.Runs) {
 			return errFull
 		}
 		return nil

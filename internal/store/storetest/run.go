@@ -76,6 +76,31 @@ var runCases = []testCase{
 			}
 		}
 	}},
+	{"a run is listed with the key that follows from the content of its execution, and with no other key", func(e *env) {
+		worker := e.open()
+		content := e.submit(func(s *belay.Submission) { s.Idempotency = belay.IdempotencyByContent })
+		first := e.take(worker, 1, content)
+		e.clock.Advance(time.Second)
+		e.take(worker, 2, e.submit(func(s *belay.Submission) { s.IdempotencyKey = "k" }))
+		e.settle(first, belay.OutcomeFailed)
+		e.ok(&machine.Act{Control: belay.Control{
+			Execution: content, Action: belay.ActionRequeue, Input: []byte("7"), Op: e.id(),
+		}})
+		e.clock.Advance(time.Second)
+		e.take(worker, 3, content)
+		rec, err := e.store.Read(e.Context(), store.Read{Execution: content, Spec: true})
+		if err != nil || rec.Spec.Key == "" {
+			e.Fatalf("%+v: %v", rec, err)
+		}
+		of := func(generation int, key string, inputGen int) store.RunRow {
+			return store.RunRow{Run: &machine.Run{Generation: generation}, Content: key, InputGen: inputGen}
+		}
+		var got []store.RunRow
+		for _, r := range e.query(store.Query{Of: store.Runs}).Runs {
+			got = append(got, of(r.Generation, r.Content, r.InputGen))
+		}
+		e.same("runs", []store.RunRow{of(2, rec.Spec.Key, 2), of(1, "", 1), of(1, rec.Spec.Key, 2)}, got)
+	}},
 	{"a run is listed with its workflow and error, without its output and stack", func(e *env) {
 		worker := e.open()
 		running := e.run(worker, 1)

@@ -168,6 +168,11 @@ var replays = []testCase{
 		if len(runs) != 1 || runs[0].InputsHash != inputs || runs[0].ConfigHash != config {
 			e.Errorf("runs %+v", runs)
 		}
+		all, err := e.b.ListRuns(e.ctx, belay.RunFilter{})
+		e.must(err)
+		if len(all.Runs) != 1 || all.Runs[0].InputsHash != inputs || all.Runs[0].ConfigHash != config {
+			e.Errorf("all runs %+v", all.Runs)
+		}
 		page, err := e.b.Executions(e.ctx, belay.Filter{Key: x.Key})
 		e.must(err)
 		if len(page.Executions) != 1 || page.Executions[0].ID != id {
