@@ -100,7 +100,9 @@ func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, 
 			return nil
 		}
 		if !r.again(ctx, &t, err) {
-			r.AddCost(s.CostTokens)
+			if belay.CodeOf(err) != belay.CodeInternal { // the cost may have been charged
+				r.AddCost(s.CostTokens)
+			}
 			return r.answer("save "+key, err)
 		}
 		s.Repeat = true

@@ -249,6 +249,21 @@ var faults = []testCase{
 		}
 	}},
 
+	{"a cost is not charged twice if the answer to its checkpoint is an internal error again and again", func(e *env) {
+		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
+			return workflow.Step(ctx, "step", func(ctx context.Context) (int, error) {
+				workflow.AddExactCost(ctx, 5)
+				return 1, nil
+			})
+		}))
+		c.wire.on("save", true, 4, always(&belay.Error{Code: belay.CodeInternal, Message: "something broke"}))
+		id := e.start(nil)
+		want(e, id, 1)
+		if x := e.get(id); x.CostTokens != 5 || e.count(id, "failed") != 1 {
+			e.Errorf("it costs %s: %v", x.CostTokens, e.history(id))
+		}
+	}},
+
 	{"a thousand executions end, each once", func(e *env) {
 		var runs atomic.Int32
 		e.hire(register("w", func(_ context.Context, in int) (int, error) {
