@@ -366,7 +366,8 @@ func badParameters(t target) []bad {
 func badBulks() []bad {
 	var out []bad
 	for _, body := range []string{
-		`{"action": "cancel"}`, `{"action": "cancel", "filter": {}}`, `{"action": "cancel", "filter": {"states": ["pending"]}}`,
+		`{"action": "cancel"}`, `{"action": "cancel", "filter": {}}`,
+		`{"action": "cancel", "filter": {"states": ["pending"]}}`,
 		`{"action": "discard", "filter": {"since": "2001-01-01T00:00:00Z"}}`, `{"filter": {"workflow": "w"}}`,
 		`{"action": "delete", "filter": {"workflow": "w"}}`, `{"action": "CANCEL", "filter": {"workflow": "w"}}`,
 		`{"action": "", "all": true}`, `{"action": "cancel", "all": "yes"}`, `{"action": "cancel", "all": 1}`,
@@ -384,7 +385,8 @@ func badBulks() []bad {
 		`{"action": "cancel", "filter": {"workflow": "w", "labels": {"a": 1}}}`,
 		`{"action": "requeue", "filter": {"workflow": "w", "class": "zz"}}`,
 		`{"action": "requeue", "filter": {"workflow": "w", "reason": "zz"}}`,
-		`{"action": "requeue", "filter": {"workflow": "w", "since": "2002-01-01T00:00:00Z", "until": "2001-01-01T00:00:00Z"}}`,
+		`{"action": "requeue", "filter": {"workflow": "w", "since": "2002-01-01T00:00:00Z", "until": ` +
+			`"2001-01-01T00:00:00Z"}}`,
 		`{"action": "requeue", "filter": {"workflow": "w", "since": "yesterday"}}`,
 		`{"action": "requeue", "filter": {"workflow": "` + strings.Repeat("w", 201) + `"}}`,
 		`{"action": "requeue", "filter": {"text": "\u0007"}}`,

@@ -38,7 +38,8 @@ type story struct {
 	runs     []*attempt
 	byToken  map[belay.Token]*attempt
 	letters  []promise.Letter
-	resolved map[int]int // by generation, how often its dead letter was resolved
+	resolved map[int][]*machine.DeadLetter // by generation, the resolutions of its dead letter
+	newest   map[int]*machine.DeadLetter   // by generation, the newest row of its dead letter
 	specs    []*machine.Spec
 	ops      map[belay.OpID][]int64
 	wrote    map[int64]*commit // the commit that wrote each seq
@@ -108,8 +109,8 @@ func (b *book) story(id belay.ExecutionID) *story {
 	s := b.byID[id]
 	if s == nil {
 		s = &story{
-			id: id, byToken: make(map[belay.Token]*attempt), resolved: make(map[int]int),
-			ops:   make(map[belay.OpID][]int64),
+			id: id, byToken: make(map[belay.Token]*attempt), resolved: make(map[int][]*machine.DeadLetter),
+			newest: make(map[int]*machine.DeadLetter), ops: make(map[belay.OpID][]int64),
 			wrote: make(map[int64]*commit), written: &machine.Record{},
 		}
 		b.byID[id] = s
@@ -198,9 +199,13 @@ func (s *story) enterLetter(d *machine.DeadLetter, c *commit) {
 		s.letters = append(s.letters, promise.Letter{
 			Execution: s.id, Generation: d.Generation, Seq: d.Seq, Token: d.Token, At: c.at.Time(),
 		})
-		return
 	}
-	s.resolved[d.Generation]++
+	s.newest[d.Generation] = d
+	if d.Resolution != "" && !slices.ContainsFunc(s.resolved[d.Generation], func(was *machine.DeadLetter) bool {
+		return was.Resolution == d.Resolution && was.ResolvedBy == d.ResolvedBy && was.ResolvedAt == d.ResolvedAt
+	}) {
+		s.resolved[d.Generation] = append(s.resolved[d.Generation], d)
+	}
 	for i := range s.letters {
 		if s.letters[i].Generation == d.Generation {
 			s.letters[i].Resolution = d.Resolution

@@ -27,7 +27,7 @@ var checks = []check{
 	{"G6", "sessions ended in time", nil, g6},
 	{"G7", "ends, each of them final", promise.G7, g7},
 	{"G8", "retries on their terms", promise.G8, g8},
-	{"G9", "answers by idempotency key", promise.G9, nil},
+	{"G9", "answers by idempotency key and content", promise.G9, g9},
 	{"G10", "roots, with their dead letters", promise.G10, g10},
 	{"G11", "orderly ends of workers", promise.G11, g11},
 	{"G12", "claims, in order", nil, g12},

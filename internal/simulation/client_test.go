@@ -16,7 +16,7 @@ type client struct {
 	name string
 	link *link
 	rng  *rand.Rand
-	// costs decides on costs and budgets.
+	// costs decides on costs, budgets and repairs.
 	costs *rand.Rand
 	ids   uint64
 	keys  map[string]belay.Submission // the submission of each idempotency key
@@ -75,6 +75,10 @@ func (c *client) persist(ctx context.Context, call func(context.Context) error) 
 }
 
 func (c *client) act(ctx context.Context) {
+	if c.costs.IntN(10) == 0 {
+		c.repair(ctx)
+		return
+	}
 	if c.rng.IntN(100) < 55 {
 		c.submit(ctx)
 		return
@@ -199,7 +203,10 @@ func (c *client) submit(ctx context.Context) {
 	if c.rng.IntN(10) == 0 {
 		s.DueAt = c.w.clock().Add(between(c.rng, 0, 2*time.Second))
 	}
-	if c.rng.IntN(4) == 0 {
+	switch keyed := c.rng.IntN(4) == 0; {
+	case c.costs.IntN(c.w.plan.contents) == 0:
+		s = c.withContent(s)
+	case keyed:
 		s = c.keyed(s)
 	}
 	var watched bool

@@ -24,7 +24,8 @@
 // targets, and an operator changes gates; the type gateRows reads from the commits how the gates of Belay have changed.
 //
 // Steps, checkpoints and ends of runs report costs. In half of the plans submissions have budgets,
-// which clients raise and lower.
+// which clients raise and lower. Clients also repair executions: they work on dead letters, retry
+// from a step, fork before a step, give executions up, and delete executions that have ended.
 //
 // This requires that the code between two decisions does not depend on the scheduler of goroutines.
 // The code would depend on the scheduler through a select with several ready cases (so each timer

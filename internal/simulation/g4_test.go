@@ -17,6 +17,9 @@ func g4(f *finding) {
 			prev = r.Seq
 		}
 	}
+	for _, c := range f.commits {
+		g4forks(f, c)
+	}
 	for _, x := range f.refusals {
 		f.violation(f.byID[x.execution], nil, "the log of the run with token %d was refused: %s", x.token, x.key)
 	}

@@ -229,6 +229,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("no worker %x", c.Execution)
 	case *machine.CancelChild:
 		return fmt.Sprintf("cancel child %x", c.Execution)
+	case *machine.EditLetter:
+		return fmt.Sprintf("edit letter %x %d %x", c.Execution, c.Generation, c.Op)
 	case *machine.Unspend:
 		return fmt.Sprintf("unspend %x", c.Execution)
 	case *machine.CancelReplaced:

@@ -85,7 +85,7 @@ func (o *operator) change(ctx context.Context, g belay.GateChange) {
 func writeGates(r *rand.Rand) belay.Gates {
 	var g belay.Gates
 	odd := r.IntN(30) / 29
-	if n := r.IntN(5); n < 2 {
+	if n := r.IntN(4); n < 2 {
 		g.Concurrency = &belay.Concurrency{Name: fmt.Sprint("l", n), Max: 1 + 2*n + odd}
 		g.Concurrency.WhenFull = []belay.WhenFull{
 			"", belay.WaitWhenFull, belay.WaitWhenFull, belay.RejectWhenFull, belay.ReplaceWhenFull,

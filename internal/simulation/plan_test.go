@@ -20,6 +20,7 @@ type plan struct {
 	hints                         bool          // nodes send hints to each other
 	gates                         bool          // submissions name gates, and an operator changes gates
 	budgets                       bool          // some submissions have a budget, and clients change budgets
+	contents                      int           // about one in so many submissions is recognized by its content
 	// clockLeap is the time at which the clock is set forwards, so that an open circuit breaker
 	// lets probes through while there are still faults; 0 for never.
 	clockLeap time.Duration
@@ -97,7 +98,7 @@ func newPlan(r *rand.Rand) plan {
 	if p.gates = r.IntN(2) == 0; p.gates && p.retention < 0 && !p.calm() && r.IntN(2) == 0 {
 		p.clockLeap = between(r, p.safety/3, p.safety)
 	}
-	p.budgets = r.IntN(2) == 0
+	p.budgets, p.contents = r.IntN(2) == 0, 8
 	return p
 }
 

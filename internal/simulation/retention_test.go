@@ -15,6 +15,7 @@ import (
 type pruned struct {
 	record *machine.Record // the execution before the deletion
 	before machine.Time    // the call of Prune deleted executions that had ended before this time
+	asked  bool            // the call deleted only the tree of a root that a caller asked to delete
 	commit int             // the number of commits before the deletion
 }
 
@@ -52,7 +53,7 @@ func (s *gated) Prune(ctx context.Context, over store.Retention, limit int) (sto
 		p, err := s.Store.Prune(context.Background(), over, limit)
 		for id, r := range candidates {
 			if _, gone := s.Store.Read(context.Background(), store.Read{Execution: id}); gone != nil && r != nil {
-				s.w.history.pruned(id, pruned{record: r, before: asked})
+				s.w.history.pruned(id, pruned{record: r, before: asked, asked: !over.Root.IsZero()})
 			}
 		}
 		return p, err
@@ -81,15 +82,25 @@ func (h *history) pruned(id belay.ExecutionID, p pruned) {
 	h.count("deleted after the retention")
 }
 
-// retention checks two rules. An execution is deleted only when it has ended, its retention is
-// over, it has no open dead letter, and its parent is deleted too, so that a retry of a parent finds
-// its children. A tree of executions (a root with its descendants) without an open dead letter is
-// deleted soon after the retention of the whole tree is over.
+// deletedByHand reports whether the history of the execution has a deletion.
+func (s *story) deletedByHand() bool {
+	return slices.ContainsFunc(s.written.Deeds, func(d *machine.Deed) bool {
+		return d.Kind == string(belay.ActionDelete)
+	})
+}
+
+// retention checks two rules. An execution is deleted only when it has ended, its retention is over
+// or a caller asked to delete its root, it has no open dead letter, and its parent is deleted too, so
+// that a retry of a parent finds its children. A tree of executions (a root with its descendants)
+// without an open dead letter is deleted soon after the retention of the whole tree is over.
 func retention(f *finding) {
 	if f.w.plan.retention <= 0 {
 		return
 	}
 	for _, s := range f.stories {
+		if s.deletedByHand() {
+			acknowledgedDeletion(f, s)
+		}
 		if p, gone := f.deleted[s.id]; gone {
 			retentionDeleted(f, s, p)
 			continue
@@ -103,6 +114,8 @@ func retentionDeleted(f *finding, s *story, p pruned) {
 	switch {
 	case !e.State.Terminal():
 		f.violation(s, nil, "it was deleted while it was %s", e.State)
+	case p.asked && !f.askedToDelete(s):
+		f.violation(s, nil, "it was deleted before its retention was over, and no caller asked for that")
 	case e.FinishedAt >= p.before:
 		f.violation(s, nil, "it ended at %s, and was deleted with those that ended before %s", e.FinishedAt.Time(),
 			p.before.Time())
@@ -117,6 +130,40 @@ func retentionDeleted(f *finding, s *story, p pruned) {
 		}
 	}
 	f.OK()
+}
+
+// askedToDelete reports whether a caller asked to delete the root of the execution.
+func (b *book) askedToDelete(s *story) bool {
+	for up := b.byID[s.last().Parent]; up != nil; up = b.byID[s.last().Parent] {
+		s = up
+	}
+	if s.deletedByHand() {
+		b.count("deleted by hand")
+		return true
+	}
+	return false
+}
+
+// acknowledgedDeletion checks that an execution whose deletion was acknowledged is gone, and that the
+// deletion is in the audit.
+func acknowledgedDeletion(f *finding, s *story) {
+	for _, c := range f.calls {
+		q, is := c.request.(*belay.Control)
+		if !is || q.Execution != s.id || q.Action != belay.ActionDelete || c.end != promise.OK {
+			continue
+		}
+		if _, gone := f.deleted[s.id]; !gone {
+			f.violation(s, nil, "%s was answered at %s that it is deleted, and it is there", c.actor, c.to)
+		}
+	}
+	for _, d := range s.written.Deeds {
+		c := s.wrote[d.Seq]
+		if d.Kind == string(belay.ActionDelete) && !slices.ContainsFunc(c.changes.Audit, func(a *machine.Audit) bool {
+			return a.Name == s.id.String() && a.Actor == d.Actor && a.Action == d.Kind
+		}) {
+			f.violation(s, c, "its deletion is not in the audit")
+		}
+	}
 }
 
 // retentionKept checks an execution that was not deleted: its tree did not end so long before the

@@ -27,6 +27,9 @@ var sometimes = []string{
 	"cost reported again", "cost of a refused write", "cost of a write without an answer",
 	"cost of a child charged to its parent", "budget spent in a child", "root resumed by a raise",
 	"child resumed after a raise",
+	"content replayed", "content taken over", "dead letter fixed", "dead letter discarded", "dead letter retried",
+	"dead letter requeued", "second resolution refused", "resumed after a retry from a step", "forked before a step",
+	"deleted by hand",
 }
 
 // tally counts the events in the list of the variable sometimes, except the events that checkers

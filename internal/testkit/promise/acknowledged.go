@@ -202,6 +202,9 @@ func (k kept) already(s *Story, e *Entry) bool {
 		}) != nil
 	case string(belay.ActionFork):
 		return k.History.Story(e.Named) != nil
+	case string(belay.ActionDelete): // it was being deleted already
+		return s.Find("forget", func(*belay.Event) bool { return true }) != nil ||
+			s.Find(string(belay.ActionDelete), func(*belay.Event) bool { return true }) != nil
 	case cancel, pause, resume, preempt:
 	default:
 		return false

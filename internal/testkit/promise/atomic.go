@@ -128,7 +128,7 @@ func (f *Finding) resumed(e *Entry) {
 	type key struct{ kind, name string }
 	want := make(map[key]*belay.Event)
 	for i := range s.Events {
-		if ev := &s.Events[i]; IsSave(ev) && ev.Seq < r.Seq && ev.Seq > r.Base {
+		if ev := &s.Events[i]; IsSave(ev) && ev.Seq < r.Seq && ev.Seq > r.Base && !s.Discarded(ev, r.Seq) {
 			want[key{ev.Kind, ev.Name}] = ev
 		}
 	}
@@ -149,6 +149,9 @@ func (f *Finding) resumed(e *Entry) {
 	for k := range want {
 		f.Violation(s, "token %d came without checkpoint %q", e.Token, k.name)
 	}
+	if len(s.discards) > 0 && s.discards[len(s.discards)-1].at < r.Seq {
+		f.Count("resumed after a retry from a step")
+	}
 	f.OK()
 }
 
@@ -166,7 +169,7 @@ func (f *Finding) again(e *Entry) {
 	}
 	r := s.Run(e.Token)
 	if ev := s.Find("step", func(ev *belay.Event) bool {
-		return ev.Name == name && ev.Seq < r.Seq && ev.Seq > r.Base
+		return ev.Name == name && ev.Seq < r.Seq && ev.Seq > r.Base && !s.Discarded(ev, r.Seq)
 	}); ev != nil {
 		f.Violation(s, "step %q was carried out again under token %d though seq %d has it", name, e.Token, ev.Seq)
 	}

@@ -41,6 +41,8 @@ type Story struct {
 
 	byToken map[belay.Token]*Run
 	lives   []life // the lives of the execution, one for each generation
+	// discards are the retries that discarded a part of the work.
+	discards []discard
 	// Failed is the number of failed runs in this generation.
 	Failed int
 	lost   Losses
@@ -116,6 +118,7 @@ func (s *Story) add(ev *belay.Event) {
 		s.Runs = append(s.Runs, r)
 		s.byToken[ev.Token] = r
 	case reopens(ev):
+		s.discard(ev)
 		now.reopened = true
 		s.lives = append(s.lives, life{})
 		s.Failed, s.lost = 0, Losses{}
