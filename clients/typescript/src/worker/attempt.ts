@@ -545,7 +545,7 @@ export class Attempt implements Run {
     try {
       await this.#write(what, (repeat) => ({ save: { ...all, repeat } }));
     } catch (err) {
-      this.#cost += cost;
+      if (!(err instanceof BelayError && err.code === "internal")) this.#cost += cost; // else it may be charged
       throw err;
     }
     this.progress();
