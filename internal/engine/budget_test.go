@@ -48,7 +48,8 @@ func TestAChildPausedDuringARaise(t *testing.T) {
 		defer e.Close()
 		ctx := t.Context()
 		s := must[belay.Session](t)(e.OpenWorker(ctx, belay.WorkerSpec{
-			Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 2, TTL: belay.Duration(20 * time.Minute),
+			Name: "w", Workflows: []belay.Registration{{Workflow: "w"}}, Capacity: 2,
+			TTL: belay.Duration(20 * time.Minute),
 		}))
 		submit := func(x belay.Submission) belay.ExecutionID {
 			x.Workflow = "w"

@@ -15,8 +15,8 @@ func g10(f *finding) {
 	for _, s := range f.stories {
 		for generation, all := range s.resolved {
 			if n := len(all); n > 1 {
-				f.violation(s, nil, "the dead letter of generation %d was resolved %d times: by %s and by %s", generation,
-					n, all[0].ResolvedBy, all[1].ResolvedBy)
+				f.violation(s, nil, "the dead letter of generation %d was resolved %d times: by %s and by %s",
+					generation, n, all[0].ResolvedBy, all[1].ResolvedBy)
 			}
 			f.Count("dead letter " + all[0].Resolution)
 		}

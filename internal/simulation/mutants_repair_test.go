@@ -41,11 +41,11 @@ var repairMutants = []*mutant{
 				}
 			}
 		}},
-	{name: "retry from a step that keeps the step", meant: "G4", says: "which is not the last accepted one", after: func(
-		_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
-		c.Pruned = nil
-		return false
-	}},
+	{name: "retry from a step that keeps the step", meant: "G4", says: "which is not the last accepted one",
+		after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
+			c.Pruned = nil
+			return false
+		}},
 	{name: "fork before a step that has the step", meant: "G4", says: "it was forked from", after: func(_ *world,
 		_ *mutantState, rows *machine.Rows, c *machine.Changes) bool {
 		for _, d := range c.Deeds {
@@ -69,7 +69,8 @@ var repairMutants = []*mutant{
 		}
 		return false
 	}},
-	{name: "deletion that the audit does not have", meant: "retention", says: "is not in the audit", plan: func(p *plan) {
+	{name: "deletion that the audit does not have", meant: "retention", says: "is not in the audit", plan: func(
+		p *plan) {
 		p.withRetention(mostRetention)
 	}, after: func(_ *world, _ *mutantState, _ *machine.Rows, c *machine.Changes) bool {
 		c.Audit = nil

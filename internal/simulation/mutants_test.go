@@ -152,12 +152,18 @@ var otherMutants = []*mutant{
 		rows *machine.Rows) {
 		rows.Mark = rows.Now
 	}},
-	{name: "reaper that ignores expired sessions", meant: "G6", due: func(_ *world, m *mutantState, d *store.Due) {
+	{name: "reaper that ignores expired sessions", meant: "G6", plan: func(p *plan) {
+		p.calmDown()
+		p.workerCrash = time.Second
+	}, due: func(_ *world, m *mutantState, d *store.Due) {
 		if m.rng.IntN(4) > 0 {
 			d.Workers = nil
 		}
 	}},
-	{name: "success after a cancel", meant: "G7", after: func(_ *world, _ *mutantState, _ *machine.Rows,
+	{name: "success after a cancel", meant: "G7", plan: func(p *plan) {
+		p.calmDown()
+		p.bare, p.clients, p.gates = 3, 4, false
+	}, after: func(_ *world, _ *mutantState, _ *machine.Rows,
 		c *machine.Changes) bool {
 		for _, e := range c.Executions {
 			for _, r := range c.Runs {

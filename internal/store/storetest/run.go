@@ -76,7 +76,7 @@ var runCases = []testCase{
 			}
 		}
 	}},
-	{"a run is listed with the key that follows from the content of its execution, and with no other key", func(e *env) {
+	{"a run is listed with the key that follows from the content of its execution, with no other key", func(e *env) {
 		worker := e.open()
 		content := e.submit(func(s *belay.Submission) { s.Idempotency = belay.IdempotencyByContent })
 		first := e.take(worker, 1, content)
