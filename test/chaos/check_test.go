@@ -31,6 +31,7 @@ var checks = []check{
 	{"G11", "orderly ends of workers", promise.G11, nil},
 	{"G15", "events, seen without a gap", promise.G15, nil},
 	{"G16", "runs and looks at gates, none beyond their limits", promise.G16, g16},
+	{"G17", "costs and looks at budgets, each counted once", promise.G17, g17},
 	{"poison", "losses, none held against a neighbour", nil, poison},
 	{"pickup", "first claims, prompt where a worker was idle", nil, pickup},
 	{"retention", "executions, deleted whole", nil, retention},

@@ -56,6 +56,7 @@ func newOp() (op belay.OpID) {
 // submission makes a random submission of a root execution.
 func (c *crowd) submission(r *mrand.Rand) (belay.Submission, []op) {
 	script := writeScript(r, 1)
+	price(r, script)
 	input, err := json.Marshal(script)
 	if err != nil {
 		panic(err) // Marshal of these values cannot fail

@@ -41,7 +41,9 @@
 // Every caller records the result of each call: ok, refused with the reason, or unknown. Workers
 // write these results to ledgers, files that outlive their processes. After the last fault every
 // execution must settle, that is, end; then the test reads the content of the store through the
-// API. The checkers see these two histories and nothing else. There is one checker for each promise
+// API. Workers and ghosts report costs with their writes; since a worker may be killed before it can
+// record an answer, it records each cost also before the call. The checkers see these two histories and
+// nothing else. There is one checker for each promise
 // of docs/guarantees.md (G1, G2 and so on), in internal/testkit/promise; this package checks
 // faults, bounds of time, and all other data that package promise does not know.
 //
@@ -51,7 +53,7 @@
 // the machine itself stood still.
 //
 // In addition to the load there are executions under a limit and a rate that all servers share,
-// large payloads, submissions over many lanes, and poison: executions that kill every worker that
+// executions whose budget is spent and raised later, large payloads, submissions over many lanes, and poison: executions that kill every worker that
 // runs them.
 //
 // Other tests of this package check two more faults: power cuts, by copies of a file system in a

@@ -92,12 +92,13 @@ func (g *ghost) write(ctx context.Context, old belay.Lease) {
 func (g *ghost) save(l belay.Lease) belay.Save {
 	g.n++
 	return belay.Save{Lease: l, Op: newOp(), Kind: belay.KindStep, Key: fmt.Sprintf("%s %d", g.name, g.n),
-		Data: fmt.Appendf(nil, "%d", l.Token)}
+		Data: fmt.Appendf(nil, "%d", l.Token), CostTokens: 1 + belay.Cost(g.r.IntN(mostCost))}
 }
 
 func (g *ghost) settlement(l belay.Lease) belay.Settlement {
 	return belay.Settlement{
 		Lease: l, Op: newOp(), Outcome: belay.OutcomeSucceeded, Output: fmt.Appendf(nil, "%d", l.Token),
+		CostTokens: 1 + belay.Cost(g.r.IntN(mostCost)),
 	}
 }
 

@@ -20,9 +20,8 @@ type mutant struct {
 
 // mutantsOn returns the planted bugs for a store.
 func mutantsOn(store string) []mutant {
-	return slices.DeleteFunc(slices.Concat(mutants, lateMutants, retentionMutants, gateMutants), func(m mutant) bool {
-		return m.on != "" && m.on != store
-	})
+	all := slices.Concat(mutants, lateMutants, retentionMutants, gateMutants, costMutants)
+	return slices.DeleteFunc(all, func(m mutant) bool { return m.on != "" && m.on != store })
 }
 
 // planting is a copy of a history into which a bug is planted.

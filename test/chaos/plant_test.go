@@ -102,8 +102,12 @@ func excerpt(r *record) *record {
 	}
 	for i := range r.Looks {
 		for k := range r.Looks[i].Open {
-			if x := &r.Looks[i].Open[k]; x.State == belay.Waiting {
+			x := &r.Looks[i].Open[k]
+			if x.State == belay.Waiting {
 				also("found waiting", x.ID)
+			}
+			if x.Budget != nil && x.CostTokens >= x.Budget.Cost {
+				also("found paused for its budget", x.ID)
 			}
 		}
 	}

@@ -45,11 +45,13 @@ func (r *recorder) Heartbeat(ctx context.Context, q belay.Heartbeat) (belay.Hear
 
 // Save writes a checkpoint.
 func (r *recorder) Save(ctx context.Context, s belay.Save) (int64, error) {
+	r.intent(&s, s.CostTokens)
 	return recorded(r, "save", &s, func() (int64, error) { return r.Backend.Save(ctx, s) })
 }
 
 // Settle ends a run.
 func (r *recorder) Settle(ctx context.Context, s belay.Settlement) error {
+	r.intent(&s, s.CostTokens)
 	_, err := recorded(r, "settle", &s, func() (struct{}, error) { return struct{}{}, r.Backend.Settle(ctx, s) })
 	return err
 }

@@ -52,8 +52,8 @@ func (w *world) open(ctx context.Context, s *server) ([]belay.Execution, error) 
 	}
 }
 
-// settle waits until all executions have ended. While it waits, it resumes paused executions, and
-// sends the signal for which an execution waits if no client has sent it. When the time limit
+// settle waits until all executions have ended. While it waits, it resumes paused executions, raises
+// spent budgets, and sends the signal for which an execution waits if no client has sent it. When the time limit
 // settling is over, it returns descriptions of the executions that are still open.
 func (w *world) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, settling)
@@ -82,8 +82,8 @@ func (w *world) settle(ctx context.Context) []string {
 	return out
 }
 
-// help resumes paused executions, and sends a signal to each execution that waits for a signal that
-// was not sent. An execution whose signal was sent must continue without help.
+// help resumes paused executions, raises spent budgets, and sends a signal to each execution that
+// waits for a signal that was not sent. An execution whose signal was sent must continue without help.
 func (w *world) help(ctx context.Context, s *server, all []belay.Execution) {
 	var helping sync.WaitGroup
 	turn := make(chan struct{}, 16)
@@ -98,6 +98,13 @@ func (w *world) help(ctx context.Context, s *server, all []belay.Execution) {
 }
 
 func (w *world) helpOne(ctx context.Context, b *recorder, x *belay.Execution) {
+	if x.Budget != nil && x.CostTokens >= x.Budget.Cost {
+		_, _ = b.Control(ctx, raised(x.ID, "helper"))
+		return
+	}
+	if x.State == belay.Paused && x.Reason.Code == "budget" {
+		return // the raise of the budget resumes it
+	}
 	if x.State == belay.Paused {
 		op := newOp()
 		_, _ = b.Control(ctx, belay.Control{Execution: x.ID, Action: belay.ActionResume, Actor: "helper",

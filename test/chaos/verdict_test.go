@@ -29,6 +29,9 @@ var sometimes = []string{
 	"submission over more than 100 lanes", "submission replayed",
 	"unknown, and it had happened", "unknown, and it had not",
 	"watch broken off and resumed", "worker ended in order",
+	"cost reported again", "cost of a refused write", "cost of a write without an answer",
+	"cost of a child charged to its parent", "budget found spent", "root resumed by a raise",
+	"child resumed after a raise",
 }
 
 // sometimesOn lists further such events that can happen on one store only.

@@ -86,6 +86,9 @@ func (p player) play(ctx context.Context, script []op) ([]string, error) {
 var errScripted = errors.New("the script says so")
 
 func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
+	if o.Do != "step" {
+		workflow.AddExactCost(ctx, belay.Cost(o.Cost))
+	}
 	switch o.Do {
 	case "step":
 		v, err := workflow.Step(ctx, name, func(ctx context.Context) (string, error) {
@@ -94,6 +97,7 @@ func (p player) op(ctx context.Context, name string, o op) ([]string, error) {
 				Kind: "effect", Who: p.who, At: at, Execution: workflow.Execution(ctx), Token: workflow.Token(ctx),
 				Name: workflow.IdempotencyKey(ctx),
 			})
+			workflow.AddExactCost(ctx, belay.Cost(o.Cost))
 			return "did " + name, work(ctx, o.D())
 		})
 		return []string{v}, err
