@@ -41,11 +41,11 @@
 // Every caller records the result of each call: ok, refused with the reason, or unknown. Workers
 // write these results to ledgers, files that outlive their processes. After the last fault every
 // execution must settle, that is, end; then the test reads the content of the store through the
-// API. Workers and ghosts report costs with their writes; since a worker may be killed before it can
-// record an answer, it records each cost also before the call. The checkers see these two histories and
-// nothing else. There is one checker for each promise
-// of docs/guarantees.md (G1, G2 and so on), in internal/testkit/promise; this package checks
-// faults, bounds of time, and all other data that package promise does not know.
+// API. Workers and ghosts report costs with their writes; since a worker may be killed before it
+// can record an answer, it records each cost also before the call. The checkers see these two
+// histories and nothing else. There is one checker for each promise of docs/guarantees.md (G1, G2
+// and so on), in internal/testkit/promise; this package checks faults, bounds of time, and all
+// other data that package promise does not know.
 //
 // All times in both histories come from the clock of one machine, so that they can be compared. A
 // check of a bound leaves out the times at which the servers could not act: the database was down,
@@ -53,8 +53,8 @@
 // the machine itself stood still.
 //
 // In addition to the load there are executions under a limit and a rate that all servers share,
-// executions whose budget is spent and raised later, large payloads, submissions over many lanes, and poison: executions that kill every worker that
-// runs them.
+// executions whose budget is spent and raised later, large payloads, submissions over many lanes,
+// and poison: executions that kill every worker that runs them.
 //
 // Other tests of this package check two more faults: power cuts, by copies of a file system in a
 // loop device, and the promotion of two standbys of one primary, one after the other. A test cannot
