@@ -35,13 +35,29 @@ func (c *crowd) budgeted(ctx, lives context.Context) {
 		}}, {Do: "step", Ms: 1 + r.IntN(60)}}
 		price(r, script)
 		s := c.root(script)
-		s.Budget = &belay.Budget{Cost: 1 + belay.Cost(r.IntN(2*mostCost))}
+		s.Budget = &belay.Budget{Cost: 1 + belay.Cost(r.IntN(mostCost))}
 		if c.submitAll(ctx, r, s) != nil {
 			return
 		}
 		after := between(r, 0, 5*time.Second)
-		c.lives.Go(func() { c.raise(lives, after, "accountant", s.ID) })
+		c.lives.Go(func() {
+			_ = pause(lives, after)
+			c.lookAtBudget(lives, s.ID)
+			c.raise(lives, 0, "accountant", s.ID)
+		})
 	}
+}
+
+// lookAtBudget records a paused execution as the watch over all open executions does, because most spent
+// budgets are raised between two of its looks.
+func (c *crowd) lookAtBudget(ctx context.Context, id belay.ExecutionID) {
+	at := time.Now()
+	x, err := c.patient(c.dice(), "accountant").Execution(ctx, id)
+	if err != nil || x.State != belay.Paused {
+		return
+	}
+	x.Input, x.Output, x.Policy = nil, nil, nil
+	c.looked(look{At: at, Open: []belay.Execution{x}})
 }
 
 // raise gives an execution a budget that its script cannot spend. It tries one server after the other
@@ -141,7 +157,7 @@ var costMutants = []mutant{
 			for k := range p.record.Looks[i].Open {
 				x := &p.record.Looks[i].Open[k]
 				if x.State == belay.Paused && x.Budget != nil && x.CostTokens >= x.Budget.Cost {
-					x.State, x.Reason = belay.Waiting, nil
+					x.State = belay.Waiting
 					return true
 				}
 			}
