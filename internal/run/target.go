@@ -50,7 +50,9 @@ func blame(ctx context.Context, err error) belay.Outcome {
 	return belay.OutcomeFailed
 }
 
-// askTarget asks the circuit breaker whether the call may begin, until the Backend answers.
+// askTarget asks the circuit breaker whether the call may begin, until the Backend answers. The run may
+// have lost its lease while it waited for the answer, for example if its process was stopped: then
+// askTarget returns an error.
 func (r *Run) askTarget(c belay.TargetCall) (belay.TargetAnswer, error) {
 	ctx, t := r.calls(r.life)
 	for {
@@ -58,7 +60,10 @@ func (r *Run) askTarget(c belay.TargetCall) (belay.TargetAnswer, error) {
 			return belay.TargetAnswer{}, err
 		}
 		answer, err := r.s.Backend.CallTarget(ctx, c)
-		if err == nil || !r.again(ctx, &t, err) {
+		if err == nil {
+			return answer, r.enter()
+		}
+		if !r.again(ctx, &t, err) {
 			return answer, err
 		}
 	}

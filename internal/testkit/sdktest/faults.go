@@ -249,6 +249,38 @@ var faults = []testCase{
 		}
 	}},
 
+	{"a step is not carried out if its run lost the lease while it asked for its target", func(e *env) {
+		var stale atomic.Int32
+		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
+			token := workflow.Token(ctx)
+			return workflow.Step(ctx, "step", func(ctx context.Context) (int, error) {
+				if x, err := e.b.Execution(e.ctx, workflow.Execution(ctx)); err != nil || x.Token != token ||
+					x.State != belay.Running {
+					stale.Add(1)
+				}
+				return 1, nil
+			}, workflow.Target("t"))
+		}))
+		var asked atomic.Bool
+		c.wire.set(func(_ context.Context, k call) error {
+			switch {
+			case k.op == "call target" && k.done && !asked.Swap(true):
+				time.Sleep(2 * belay.DefaultTTL.D())
+			case k.op == "heartbeat" && asked.Load() && stale.Load() == 0:
+				return errCut
+			}
+			return nil
+		})
+		id := e.start(nil)
+		e.sleep(3 * belay.DefaultTTL.D())
+		c.wire.set(nil)
+		e.hire(register("w", func(context.Context, any) (int, error) { return 1, nil }))
+		want(e, id, 1)
+		if n := stale.Load(); n > 0 {
+			e.Errorf("the step was carried out %d times without a lease", n)
+		}
+	}},
+
 	{"a cost is not charged twice if the answer to its checkpoint is an internal error again and again", func(e *env) {
 		c := e.hire(register("w", func(ctx context.Context, _ any) (int, error) {
 			return workflow.Step(ctx, "step", func(ctx context.Context) (int, error) {
