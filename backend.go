@@ -42,6 +42,15 @@ type Client interface {
 	Await(ctx context.Context, id ExecutionID, wait time.Duration) (Execution, error)
 	// Executions lists executions, the newest first.
 	Executions(ctx context.Context, f Filter) (Page, error)
+	// Follow calls f with the states of the executions that a query selects: first a snapshot, unless
+	// q.After names a position after which the Backend has all changes, and then every change of
+	// state of an execution that matches the query before or after the change. It reports the changes
+	// of one execution in order of seq, each once; several transitions in one commit are one change.
+	// A new snapshot, with its cause, follows whenever changes may be missing: if f is too slow, or
+	// if changes of other servers were lost. The deletion of an ended execution is no change. f is
+	// called from one goroutine. Follow ends when f returns an error, which it returns; when ctx
+	// ends; or with CodeUnavailable. Call it again then, with the last position.
+	Follow(ctx context.Context, q StatusQuery, f func(StatusNews) error) error
 	// Events reads the history of an execution: ordered by seq, without duplicates or gaps. With
 	// Wait, the call is a long poll: it returns as soon as there is an event, or with no event when
 	// the time Wait has passed.

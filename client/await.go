@@ -178,7 +178,7 @@ func (a *awaiter) ask(g *group) {
 		a.finish(g, awaited{err: err})
 		return
 	}
-	answer, err := a.c.stream(g.ctx, &r)
+	answer, err := a.c.stream(g.ctx, a.c.small.connection(), &r)
 	if err != nil {
 		defer done()
 		if r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed || errors.Is(err, errSlow) {

@@ -155,12 +155,19 @@ type answer struct {
 	body  io.Reader
 	ctx   context.Context // ends when the answer is closed, or when its time is over
 	close func()
+	late  *time.Timer
 }
 
-// stream makes a call whose answer is a stream of events. The answer must begin within the time
-// attempt, and may last for the time r.wait longer.
-func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
-	on := c.small.connection()
+// within ends the answer after the time d; 0 means never.
+func (a *answer) within(d time.Duration) {
+	if a.late.Stop(); d > 0 {
+		a.late.Reset(d)
+	}
+}
+
+// stream makes a call over a connection, whose answer is a stream of events. The answer must begin
+// within the time attempt, and may last for the time r.wait longer, unless within sets another time.
+func (c *Client) stream(ctx context.Context, on *connection, r *request) (*answer, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(on.usable, func() { end(errSuspect) })
 	late := time.AfterFunc(attempt, func() { end(errSlow) })
@@ -181,7 +188,7 @@ func (c *Client) stream(ctx context.Context, r *request) (*answer, error) {
 	return &answer{resp.Body, ctx, func() {
 		closing()
 		_ = resp.Body.Close()
-	}}, nil
+	}, late}, nil
 }
 
 // openStream sends the request and reads the status and the header of the answer.

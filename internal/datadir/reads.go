@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -23,6 +24,24 @@ func (b *Backend) Await(ctx context.Context, id belay.ExecutionID, wait time.Dur
 // Executions lists executions.
 func (b *Backend) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
 	return pass(ctx, b, belay.Backend.Executions, f)
+}
+
+// Follow reports the states of executions, also while the engine moves to another process.
+func (b *Backend) Follow(ctx context.Context, q belay.StatusQuery, f func(belay.StatusNews) error) error {
+	var refused error // the error of f
+	err := do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error {
+		if refused != nil {
+			return nil
+		}
+		return to.Follow(ctx, q, func(n belay.StatusNews) error {
+			if n.Position != "" {
+				q.After = n.Position
+			}
+			refused = f(n)
+			return refused
+		})
+	})
+	return cmp.Or(refused, err)
 }
 
 // Events reads the events of a history, or waits for new events, also while the engine moves to

@@ -26,6 +26,7 @@ type committer struct {
 	begin     func() began
 	beat      func(*batch) time.Duration
 	broken    func(error)            // called when the store has failed for good (store.ErrBroken)
+	unsure    func()                 // called when the store may have written a batch or not
 	gather    func(urgent bool) bool // see Options
 	order     func(a, b machine.Command) int
 	observe   func(*Observation) // nil without Options.Observe
@@ -81,7 +82,7 @@ type batch struct {
 // commits at the same time.
 func newCommitter(s store.Store, most, maxBatch int, published func(*batch)) *committer {
 	c := &committer{
-		health: newHealth(), sweep: func() {},
+		health: newHealth(), sweep: func() {}, unsure: func() {},
 		store: s, most: most, max: maxBatch, published: published, pendingBeats: make(pendingBeats),
 		wake: make(chan struct{}, most), urgent: make(chan struct{}, 1),
 	}
@@ -331,6 +332,7 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *reco
 	split := errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrSlow) && len(calls) > 1
 	if belay.CodeOf(err) == belay.CodeUnavailable && !split {
 		c.trouble(err)
+		c.unsure()
 	}
 	switch half := len(calls) / 2; {
 	case err == nil:

@@ -57,6 +57,9 @@ type Options struct {
 	// CleanUp, if set, is called after sessions of dead workers of this host have ended, to remove
 	// files and other things that no run waits for. Calls do not overlap.
 	CleanUp func(ctx context.Context)
+	// Followers is the largest number of followers of states; 0 means 5,000. StatusWindow is how many
+	// changes a follower may be behind before it gets a snapshot; 0 means 65,536.
+	Followers, StatusWindow int
 	// Pulse makes a separate goroutine commit signs of life (heartbeats and renewals), at the same
 	// time as all other batches. It is for stores that keep a connection for store.Urgent commits.
 	Pulse bool
@@ -109,11 +112,15 @@ func New(s store.Store, opt Options) *Engine {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	e := &Engine{opt: opt, log: opt.Log, ctx: ctx, cancel: cancel, failed: make(chan struct{})}
 	e.erasing = make(chan belay.ExecutionID, maxErasing)
-	e.Reader = Reader{store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done()}
+	e.Reader = Reader{
+		store: s, hub: newHub(), poll: opt.SlowPoll, ended: ctx.Done(), statuses: newStatuses(s, &opt),
+	}
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper, e.localReaper = newSweeper(e), newLocalReaper(e)
-	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, &e.keyring, &witness{log: e.log}}
+	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, e.statuses, &e.keyring,
+		&witness{log: e.log}}
+	e.committer.unsure = e.statuses.lose
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
 	e.committer.beat, e.committer.sweep = e.sweeper.beat, e.sweeper.nudge
@@ -143,6 +150,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.sweeper.run)
 	e.serve(e.localReaper.run)
 	e.serve(e.localReaper.cleanUp)
+	e.serve(e.statuses.run)
 	if shared {
 		r := &listener{engine: e, hinter: h}
 		r.disconnected.Store(true) // true until the listener is connected

@@ -48,6 +48,7 @@ func (r *listener) poll(ctx context.Context) {
 			r.engine.dispatcher.lookAgain()
 			r.engine.sweeper.look()
 			r.engine.hub.look()
+			r.engine.statuses.lose()
 		}
 	}
 }

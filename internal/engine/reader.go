@@ -18,6 +18,8 @@ type Reader struct {
 	poll    time.Duration // the longest delay until the Reader notices a write of another process
 	ended   <-chan struct{}
 	limited limitedLanes
+	// statuses informs followers of changes; nil without an engine.
+	statuses *statuses
 }
 
 // NewReader returns a Reader of a store that an engine in another process writes. The parameter poll

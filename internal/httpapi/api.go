@@ -30,7 +30,8 @@ type api struct {
 	outage    outage
 	bodies    *budget
 	// awaiting counts the executions for which POST /v1/await waits.
-	awaiting awaiting
+	awaiting     awaiting
+	statusFrames statusFrames
 }
 
 // New returns a handler that serves the API on a Backend. The handler also serves the routes at the
@@ -47,6 +48,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.await()
 	a.actions()
 	a.history()
+	a.states()
 	a.streamTokens()
 	a.logs()
 	a.owners()

@@ -152,6 +152,7 @@ type ReadyLane struct {
 // none.
 type Changes struct {
 	Executions  []*Execution
+	States      []StateChange // for the followers of states; a store does not write them
 	Specs       []*Spec
 	Lanes       []Lane // the lanes of submitted executions, without duplicates
 	Runs        []*Run
@@ -292,9 +293,34 @@ func Fold(rows *Rows, commands []Command) (*Changes, []Reply) {
 		e.CheckAt = checkAt(e)
 	}
 	w.out.Executions = w.dirty
+	w.out.States = w.stateChanges()
 	w.out.Workers = w.dirtyWorkers
 	if w.out.Vital() {
 		w.out.Grace = max(w.out.Grace, w.gap)
 	}
 	return w.out, replies
+}
+
+// StateChange is an execution that is new, or whose state after a batch differs from its state before
+// the batch. An execution that had several states within a batch has one StateChange, because no
+// other transaction could see the states between.
+type StateChange struct {
+	*Execution
+	From belay.State // the state before the batch; 0 for a new execution
+}
+
+// stateChanges lists the executions whose state the batch has changed, each once.
+func (w *world) stateChanges() []StateChange {
+	var all []StateChange
+	for i, was := range w.was {
+		if e := w.Rows.Executions[i]; e.State != was {
+			all = append(all, StateChange{e, was})
+		}
+	}
+	for _, e := range w.dirty {
+		if e.New {
+			all = append(all, StateChange{e, 0})
+		}
+	}
+	return all
 }

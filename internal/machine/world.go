@@ -10,6 +10,7 @@ import (
 // changes so far.
 type world struct {
 	*Rows
+	was     []belay.State // the states of Rows.Executions before the batch
 	execs   map[belay.ExecutionID]*Execution
 	workers map[belay.WorkerID]*Worker
 	keys    map[Key]KeyRow
@@ -56,8 +57,10 @@ func newWorld(rows *Rows) *world {
 		gates:     make(map[belay.GateID]*gate),
 		out:       &Changes{},
 	}
-	for _, e := range rows.Executions {
+	w.was = make([]belay.State, n)
+	for i, e := range rows.Executions {
 		w.execs[e.ID] = e
+		w.was[i] = e.State
 	}
 	for _, x := range rows.Workers {
 		w.workers[x.ID] = x

@@ -116,7 +116,7 @@ var layers = map[string]layer{
 
 	// The suite of tests for the promises of workflow and worker on any Backend, in virtual time.
 	"internal/testkit/sdktest": {down: []string{
-		".", "workflow", "worker", "internal/testkit/raced",
+		".", "workflow", "worker", "internal/testkit/promise", "internal/testkit/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
 
 	// The workflows that Belay itself contains: commands in isolated workspaces, run by an ordinary

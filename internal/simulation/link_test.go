@@ -197,6 +197,11 @@ func (l *link) Executions(ctx context.Context, f belay.Filter) (belay.Page, erro
 	})
 }
 
+// Follow implements belay.Client. No program of the simulation follows states.
+func (l *link) Follow(context.Context, belay.StatusQuery, func(belay.StatusNews) error) error {
+	return &belay.Error{Code: belay.CodeUnavailable, Op: "follow", Message: "the simulation has no followers"}
+}
+
 // Events implements belay.Client.
 func (l *link) Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error) {
 	return send(ctx, l, "events", l.w.short(q.Execution), q, func(ctx context.Context, b belay.Backend) ([]belay.Event,

@@ -44,6 +44,28 @@ type Hint struct {
 	Ended, Changed Executions
 	// Objects says that an object was added or changed.
 	Objects bool
+	// States are changes of states, if WantStates has requested them. StatesLost says that changes of
+	// states may be missing; Lost and Down say that too.
+	States     []StateHint
+	StatesLost bool
+}
+
+// StateHint is a change of an execution's state; see [machine.StateChange].
+type StateHint struct {
+	Execution   belay.ExecutionID
+	From, State belay.State
+	Seq         int64
+	Generation  int
+	At          machine.Time
+}
+
+// StateHinter is a Hinter that also receives the changes of states that other servers commit.
+type StateHinter interface {
+	Hinter
+	// WantStates says whether the hints shall contain the changes of states. While they shall, every
+	// commit of another server is in Hint.States, or a hint says StatesLost after it. The changes of
+	// one server come in the order of its commits. It returns at once.
+	WantStates(want bool)
 }
 
 // LaneHint is a lane (a group of executions that the same workers may claim) with the earliest time

@@ -158,7 +158,9 @@ type List struct {
 	Children bool              // includes children, of any parent
 	Labels   map[string]string
 	Before   belay.ExecutionID // only executions older than this one; zero for all
-	Limit    int
+	// IDs, if not empty, selects only these executions; the list then finds them by their ids.
+	IDs   []belay.ExecutionID
+	Limit int
 	// Scan is the largest number of executions to examine.
 	Scan int
 	// Payloads includes inputs and outputs.

@@ -138,7 +138,7 @@ func (s *Store) looksAt(q store.List) (looked []*machine.Execution, all bool) {
 		return found
 	}
 	older := among(func(e *machine.Execution) bool { return q.Parent.IsZero() || e.Parent == q.Parent })
-	if q.Scan <= 0 || q.Key != "" || len(older) < q.Scan {
+	if q.Scan <= 0 || q.Key != "" || len(q.IDs) > 0 || len(older) < q.Scan {
 		return older, true
 	}
 	if store.Active(q.States) && q.Parent.IsZero() {
@@ -161,6 +161,7 @@ func (s *Store) matches(e *machine.Execution, q store.List) bool {
 	}
 	switch {
 	case len(q.States) > 0 && !slices.Contains(q.States, e.State),
+		len(q.IDs) > 0 && !slices.Contains(q.IDs, e.ID),
 		q.Workflow != "" && e.Workflow != q.Workflow,
 		q.Queue != "" && e.Queue != q.Queue,
 		q.Key != "" && s.keys[machine.Key{Workflow: e.Workflow, Key: q.Key}].Execution != e.ID,

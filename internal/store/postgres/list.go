@@ -84,7 +84,7 @@ func (l *listing) row(r columns) error {
 // active adds the statements for a list of executions that have not ended; they read no ended
 // executions. For other lists it calls walk.
 func (l *listing) active(p *pipe) {
-	if !store.Active(l.States) || !l.Parent.IsZero() || l.Key != "" {
+	if !store.Active(l.States) || !l.Parent.IsZero() || l.Key != "" || len(l.IDs) > 0 {
 		l.walk(p)
 		return
 	}
@@ -104,12 +104,18 @@ func (l *listing) active(p *pipe) {
 	w.end(from, l.Limit)
 }
 
-// walk adds the statement for a list. The statement examines the executions of an idempotency key, if
-// the list names a key, and otherwise the newest executions. If the number of executions to examine
+// walk adds the statement for a list. The statement examines the executions that the list names by their
+// ids or by an idempotency key, and otherwise the newest executions. If the number of executions to examine
 // is limited, walk adds a second statement, which reads the last execution that the first statement
 // examines.
 func (l *listing) walk(p *pipe) {
 	w := where{step: p.add("", l.row)}
+	if len(l.IDs) > 0 {
+		l.filter(&w)
+		w.add("e.id = ANY(" + w.place(l.IDs) + ")")
+		w.end(" FROM executions e", l.Limit)
+		return
+	}
 	if l.Key != "" {
 		l.filter(&w)
 		w.add("e.id = ANY(ARRAY(" + l.keyed(&w) + "))")
@@ -170,6 +176,9 @@ func (w *where) place(v any) string {
 	case belay.ExecutionID:
 		kind = "uuid"
 		w.id(v)
+	case []belay.ExecutionID:
+		kind = "uuid[]"
+		idList(w.step, v)
 	case int64:
 		kind = "bigint"
 		w.int(v)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/belaydev/belay"
@@ -55,7 +56,7 @@ func (l *listing) place(v any) string {
 }
 
 func (l *listing) find() error {
-	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" {
+	if store.Active(l.States) && l.Parent.IsZero() && l.Key == "" && len(l.IDs) == 0 {
 		open := int64(0)
 		err := l.query(l.ctx, "SELECT count(*) FROM "+l.active(), number(&open))
 		// with more open executions, reading the newest executions in order is as fast
@@ -64,6 +65,8 @@ func (l *listing) find() error {
 		}
 	}
 	switch {
+	case len(l.IDs) > 0:
+		return l.named()
 	case l.Key != "":
 		return l.list("executions e WHERE e.id IN (" + l.keyed() + ")")
 	case l.Scan <= 0:
@@ -80,6 +83,16 @@ func (l *listing) find() error {
 		l.last, l.at = r.id(0), machine.Time(r.int(1))
 		return nil
 	})
+}
+
+// named reads the executions that the list names by their ids.
+func (l *listing) named() error {
+	err := inLists(l.conn, l.IDs, func(list string) error { return l.list("executions e WHERE e.id IN " + list) })
+	slices.SortFunc(l.found, func(a, b *machine.Record) int { return b.Execution.ID.Compare(a.Execution.ID) })
+	if l.Limit > 0 && len(l.found) > l.Limit {
+		l.found = l.found[:l.Limit]
+	}
+	return err
 }
 
 // active selects the executions that have not ended.

@@ -52,6 +52,12 @@ var listCases = []testCase{
 			{"labels", store.List{
 				Labels: map[string]string{"a": "1", "b<&>": `"quoted"`},
 			}, []belay.ExecutionID{labelled}},
+			{"ids", store.List{IDs: []belay.ExecutionID{plain, {9}, half, plain}}, []belay.ExecutionID{half, plain}},
+			{"ids of executions in another state", store.List{
+				IDs: []belay.ExecutionID{plain, half}, States: []belay.State{belay.Pending}, Scan: 1, Limit: 5,
+			}, []belay.ExecutionID{half}},
+			{"fewer ids than named", store.List{IDs: []belay.ExecutionID{plain, other, half}, Limit: 2},
+				[]belay.ExecutionID{half, other}},
 			{"empty label", store.List{Labels: map[string]string{"b<&>": ""}}, []belay.ExecutionID{half}},
 			{"label with another value", store.List{Labels: map[string]string{"a": "2"}}, nil},
 			{"all at once", store.List{States: []belay.State{belay.Pending}, Workflow: "w", Queue: "default",
