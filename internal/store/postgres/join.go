@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/jackc/pgx/v5"
 )
@@ -76,9 +75,13 @@ func (s *Store) join(ctx context.Context, c *conn, m mode, need machine.Need,
 	}
 	var outbox outgoing
 	outbox.note(t.rows, &all)
-	// A server ignores hints with its own id. The zero id belongs to no server, so that all servers
+	// A server ignores hints with its own id. The id joined belongs to no server, so that all servers
 	// use this hint, including this one.
-	texts(p.add(notify, nil), outbox.payloads(belay.OpID{}), func(text string) string { return text })
+	same := func(text string) string { return text }
+	if len(all.States) > 0 {
+		texts(p.add(notifyStates, nil), stateTexts(joined, stateHints(t.rows, &all)), same)
+	}
+	texts(p.add(notify, nil), outbox.payloads(joined), same)
 	p.add("RELEASE SAVEPOINT belay", nil)
 	return p.run(ctx)
 }

@@ -16,6 +16,9 @@ import (
 // of a notification takes a lock that the whole database shares.
 const pace = 5 * time.Millisecond
 
+// resend is the pause after a send that failed.
+const resend = time.Second
+
 const (
 	// listening is the application name of a listening connection.
 	listening = "belay hints"
@@ -31,6 +34,7 @@ WHERE application_name = '` + listening + `' AND datname = current_database() AN
 	countListeners  = `SELECT count(*)` + fromListeners
 	selectListeners = `SELECT pid::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint` + fromListeners
 	notify          = "SELECT pg_notify('belay', unnest($1::text[]))"
+	notifyStates    = "SELECT pg_notify('" + statesChannel + "', unnest($1::text[]))"
 )
 
 // outbox collects the hints (messages about commits) for other servers while Listen runs.
@@ -38,6 +42,7 @@ type outbox struct {
 	mu      sync.Mutex
 	on      bool
 	waiting outgoing
+	states  stateOutbox
 	wake    chan struct{}
 	pid     uint32    // process of the listening connection
 	others  bool      // another server listens
@@ -52,22 +57,26 @@ func (n *outbox) add(rows *machine.Rows, c *machine.Changes) {
 		return
 	}
 	n.waiting.note(rows, c)
-	if n.waiting.empty() {
-		return
+	n.states.add(rows, c)
+	if !n.waiting.empty() {
+		n.nudgeLocked()
 	}
+}
+
+func (n *outbox) nudgeLocked() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take returns the collected hints and removes them.
-func (n *outbox) take() outgoing {
+// take returns the collected hints and the messages about states, and removes them.
+func (n *outbox) take(server [16]byte) (t outgoing, states []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := n.waiting
+	t = n.waiting
 	n.waiting = outgoing{}
-	return t
+	return t, n.states.take(server)
 }
 
 func (n *outbox) start() <-chan struct{} {
@@ -80,7 +89,7 @@ func (n *outbox) start() <-chan struct{} {
 func (n *outbox) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.on, n.waiting = false, outgoing{}
+	n.on, n.waiting, n.states = false, outgoing{}, stateOutbox{want: n.states.want}
 }
 
 // saw notes whether another server listens.
@@ -136,8 +145,8 @@ func (s *Store) Listen(ctx context.Context, onHint func(store.Hint)) error {
 func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 	config := s.config.Copy()
 	config.RuntimeParams["application_name"] = listening
-	var received []string
-	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, n.Payload) }
+	var received []*pgconn.Notification
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, n) }
 	c, err := connectAs(ctx, config, s.want)
 	if err != nil {
 		return err
@@ -146,13 +155,17 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 	s.outbox.mu.Lock()
 	s.outbox.pid = c.backend
 	s.outbox.mu.Unlock()
-	if err := c.ask(ctx, s.options.Patience, "LISTEN belay"); err != nil {
-		return err
+	for _, channel := range []string{"belay", statesChannel} {
+		if err := c.ask(ctx, s.options.Patience, "LISTEN "+channel); err != nil {
+			return err
+		}
 	}
 	if err := c.ask(ctx, s.options.Patience, notify, (&outgoing{}).payloads(s.options.Server)...); err != nil {
 		return err // other servers send hints from now on, because they receive this first notification
 	}
 	s.pass(store.Hint{Lost: true}, onHint)
+	from := newSenders(&s.outbox)
+	s.outbox.ask(stateAsk)
 	watch := peers{conn: c}
 	for {
 		rest := 3 * s.options.Patience
@@ -173,8 +186,12 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errLost, err)
 		}
-		for _, text := range received {
-			s.receive(text, onHint)
+		for _, n := range received {
+			if n.Channel == statesChannel {
+				s.receiveStates(n.Payload, from, onHint)
+			} else {
+				s.receive(n.Payload, from, onHint)
+			}
 		}
 		received = received[:0]
 		if missed {
@@ -230,7 +247,7 @@ func (p *peers) look(ctx context.Context, patience time.Duration) (missed bool, 
 }
 
 // receive passes the hint of a notification on, unless this server has sent the notification.
-func (s *Store) receive(text string, onHint func(store.Hint)) {
+func (s *Store) receive(text string, from *senders, onHint func(store.Hint)) {
 	server, h, err := parseHint(text)
 	switch {
 	case err != nil:
@@ -239,9 +256,26 @@ func (s *Store) receive(text string, onHint func(store.Hint)) {
 		return
 	}
 	s.outbox.saw(true)
+	h.StatesLost = err == nil && from.missing(server, h)
 	if h.Lost || h.Objects || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() ||
 		len(h.Lanes)+len(h.Workers) > 0 {
 		s.pass(h, onHint)
+	}
+}
+
+// receiveStates passes the changes of a message on, unless this server has sent the message.
+func (s *Store) receiveStates(text string, from *senders, onHint func(store.Hint)) {
+	server, kind, all, err := parseStates(text)
+	h := store.Hint{StatesLost: true} // a server with a newer version of the message has sent it
+	switch {
+	case err != nil:
+	case server == s.options.Server:
+		return
+	default:
+		h = from.receive(server, kind, all)
+	}
+	if h.StatesLost || len(h.States) > 0 {
+		onHint(h)
 	}
 }
 
@@ -266,24 +300,28 @@ func (c *conn) ask(ctx context.Context, patience time.Duration, text string, arg
 	return p.run(ctx)
 }
 
-// send sends the collected hints while another server listens.
+// send sends the collected hints and changes of states while another server listens.
 func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
+	renew := time.NewTicker(stateRenewal)
+	defer renew.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-wake:
+		case <-renew.C:
+			s.outbox.ask(stateWant)
+			continue
 		}
-		t := s.outbox.take()
-		if s.hasListeners(ctx) && !t.empty() {
-			err := s.read(ctx, func(ctx context.Context, c *conn) error {
-				return c.ask(ctx, s.options.Patience, notify, t.payloads(s.options.Server)...)
-			})
-			if err != nil {
+		t, states := s.outbox.take(s.options.Server)
+		pause := pace
+		if !t.empty() || len(states) > 0 {
+			if s.hasListeners(ctx) && s.notify(ctx, &t, states) != nil {
 				s.outbox.failed()
+				pause = resend
 			}
 		}
-		rest := time.NewTimer(pace)
+		rest := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			rest.Stop()
@@ -293,11 +331,31 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
+// notify sends messages in one transaction: the changes of states before the hints about the same
+// commits.
+func (s *Store) notify(ctx context.Context, t *outgoing, states []string) error {
+	return s.read(ctx, func(ctx context.Context, c *conn) error {
+		ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
+		defer cancel()
+		same := func(text string) string { return text }
+		p := c.pipe()
+		if len(states) > 0 {
+			texts(p.add(notifyStates, nil), states, same)
+		}
+		if !t.empty() {
+			texts(p.add(notify, nil), t.payloads(s.options.Server), same)
+		}
+		return p.run(ctx)
+	})
+}
+
 // failed notes that messages were lost; the next message to the other servers says so.
 func (n *outbox) failed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting.lost = true
+	n.states.failed()
+	n.nudgeLocked()
 }
 
 // hasListeners reports whether another server listens. The answer may be a second old.

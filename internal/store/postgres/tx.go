@@ -96,6 +96,9 @@ func (s *Store) Commit(ctx context.Context, need machine.Need, decide func(*mach
 		var u *unanswered
 		if errors.As(err, &u) {
 			committed, known := s.outcome(ctx, c, u)
+			if committed || !known {
+				s.outbox.failed() // no hint names the changes
+			}
 			if !known {
 				return unknown(err)
 			}
