@@ -19,8 +19,10 @@ import (
 // adds the list to the window that the followers read. Without followers it does nothing.
 //
 // Changes of one execution may be committed by several servers, and then arrive in another order. So
-// if several servers share the store, a change waits for statusHold, and all changes that have waited
-// are sorted. A change that arrives even later is a loss, and every follower gets a snapshot.
+// if several servers share the store, a change waits for statusHold, and together with it go all
+// changes that were committed before it. A change waits longer, up to statusMost, if it does not begin
+// with the state with which the change before it ended: a change between them is missing. A change
+// that arrives even later is a loss, and every follower gets a snapshot.
 type statuses struct {
 	store  store.Store
 	log    *slog.Logger
@@ -39,7 +41,7 @@ type statuses struct {
 	followers int
 	left      time.Time // when the last follower left
 	settled   time.Time // from then on other servers report their changes, if they run
-	inbox     []arrival // in the order of arrival
+	inbox     []arrival // in the order of arrival; a change that waits longer is at the front
 	lost      bool      // changes may be missing
 	wake      chan struct{}
 
@@ -47,8 +49,10 @@ type statuses struct {
 }
 
 const (
-	// statusHold is how long a change waits for earlier changes of other servers.
+	// statusHold is how long a change waits for earlier changes of other servers, and statusMost how
+	// long if one is missing.
 	statusHold = 100 * time.Millisecond
+	statusMost = 2 * time.Second
 	// statusLate is the age above which a change counts as a loss, because followers may have got a
 	// snapshot that is newer.
 	statusLate = 5 * time.Second
@@ -192,9 +196,16 @@ func (x *statuses) run(ctx context.Context) {
 		if lost {
 			x.window.clear()
 		}
-		if err := x.publish(ctx, all); err != nil && ctx.Err() == nil {
+		early, err := x.publish(ctx, all)
+		if err != nil && ctx.Err() == nil {
 			x.log.Debug("changes of states cannot be described; followers get a snapshot", "error", err)
 			x.window.clear()
+		}
+		if len(early) > 0 {
+			x.mu.Lock()
+			x.inbox = append(early, x.inbox...)
+			x.mu.Unlock()
+			next = statusHold / 4
 		}
 		if timer.Stop(); next > 0 {
 			timer.Reset(next)
@@ -224,47 +235,70 @@ func (x *statuses) take() (all []arrival, lost bool, next time.Duration) {
 			return nil, true, 0
 		}
 	}
-	n := 0
-	for n < len(x.inbox) && now.Sub(x.inbox[n].at) >= x.hold {
-		n++
-	}
-	all, x.inbox = x.inbox[:n:n], x.inbox[n:]
 	lost, x.lost = x.lost, false
-	if len(x.inbox) == 0 {
-		x.inbox = nil
-	} else if held := x.inbox[0].at.Add(x.hold).Sub(now); next == 0 || held < next {
-		next = held
+	if len(x.inbox) > 0 && now.Sub(x.inbox[0].at) >= x.hold {
+		all, x.inbox = ripe(x.inbox, now, x.hold)
+	}
+	if len(x.inbox) > 0 {
+		if held := max(x.inbox[0].at.Add(x.hold).Sub(now), time.Millisecond); next == 0 || held < next {
+			next = held
+		}
 	}
 	return all, lost, next
 }
 
-// publish adds changes to the window. If a change comes too late, the window begins a new epoch.
-func (x *statuses) publish(ctx context.Context, all []arrival) error {
+// ripe returns the changes that have waited for the time hold, together with all changes that were
+// committed before one of them, and the other changes.
+func ripe(inbox []arrival, now time.Time, hold time.Duration) (all, rest []arrival) {
+	var until time.Time
+	for i := range inbox {
+		if a := &inbox[i]; now.Sub(a.at) >= hold && a.At.After(until) {
+			until = a.At
+		}
+	}
+	for i := range inbox {
+		if inbox[i].At.After(until) {
+			rest = append(rest, inbox[i])
+		} else {
+			all = append(all, inbox[i])
+		}
+	}
+	return all, rest
+}
+
+// publish adds changes to the window. It returns the changes that must wait for a missing change. If a
+// change comes too late, the window begins a new epoch.
+func (x *statuses) publish(ctx context.Context, all []arrival) (early []arrival, err error) {
 	if len(all) == 0 {
-		return nil
+		return nil, nil
 	}
 	facts, err := x.facts.of(ctx, x.store, all)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if x.hold > 0 {
 		slices.SortStableFunc(all, func(a, b arrival) int {
 			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Seq, b.Seq))
 		})
 	}
-	oldest := x.store.Now().Time().Add(-statusLate)
+	oldest, now := x.store.Now().Time().Add(-statusLate), time.Now()
 	out := make([]belay.Status, 0, len(all))
 	late := false
 	for i := range all {
 		s, f := all[i].Status, facts[all[i].Execution]
 		switch {
-		case f == nil, f.seq > s.Seq, s.At.Before(oldest):
+		case f == nil, s.Seq < f.seq, s.At.Before(oldest):
 			late = true
 			continue
-		case f.seq == s.Seq: // reported twice
+		case s.Seq == f.seq: // reported twice
 			continue
+		case f.seq != 0 && s.Previous != f.state && x.hold > 0 && now.Sub(all[i].at) < statusMost:
+			early = append(early, all[i])
+			continue
+		case f.seq != 0 && s.Previous != f.state:
+			late = true
 		}
-		f.seq = s.Seq
+		f.seq, f.state = s.Seq, s.State
 		s.Workflow, s.Version, s.Queue, s.Parent, s.Labels = f.workflow, f.version, f.queue, f.parent, f.labels
 		out = append(out, s)
 	}
@@ -272,5 +306,5 @@ func (x *statuses) publish(ctx context.Context, all []arrival) error {
 		x.window.clear()
 	}
 	x.window.add(out)
-	return nil
+	return early, nil
 }

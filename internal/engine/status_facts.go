@@ -9,12 +9,13 @@ import (
 )
 
 // statusFacts are the properties of an execution that a query may select and that never change, and
-// the seq of its newest change that the window got.
+// the seq and state of its newest change that the window got; seq is 0 if there is none.
 type statusFacts struct {
 	workflow, version, queue string
 	parent                   belay.ExecutionID
 	labels                   map[string]string
 	seq                      int64
+	state                    belay.State
 }
 
 func factsOf(e *machine.Execution, labels map[string]string) *statusFacts {
