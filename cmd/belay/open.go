@@ -28,6 +28,7 @@ type reader interface {
 	Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
 	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
 	Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error)
+	Follow(ctx context.Context, q belay.StatusQuery, f func(belay.StatusNews) error) error
 	ListRuns(ctx context.Context, f belay.RunFilter) (belay.RunPage, error)
 	Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error)
 	Chunks(ctx context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error)

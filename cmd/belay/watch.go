@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,13 +14,44 @@ import (
 
 func (a *app) watchCommand() *cobra.Command {
 	var after int64
+	var many watchFlags
 	c := &cobra.Command{
-		Use: "watch ID", Short: "Follow an execution until it ends", Args: exactly("the id of an execution"),
+		Use: "watch [ID]", Short: "Follow an execution until it ends, or the states of many",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("%s takes the id of one execution, not %d arguments", c.CommandPath(), len(args))
+			}
+			return nil
+		},
 		Long: "Print the events of an execution as they happen, until the execution ends. The list begins with the\n" +
 			"first event, or with the event after the seq that --after names. With -o json each event is one line\n" +
-			"of JSON. To continue an earlier list, give the seq of its last event to --after.",
+			"of JSON. To continue an earlier list, give the seq of its last event to --after.\n\n" +
+			"Without an ID, print the states of all executions that match the flags, and then every change of state,\n" +
+			"until you press Ctrl-C. An execution is printed once more when it stops to match. If changes may be\n" +
+			"missing, belay says so and prints the present states. If no process runs the engine of the data\n" +
+			"directory, and with --store, belay reads the store again and again and prints the differences. With\n" +
+			"-o json each change, and each part of a snapshot, is one line of JSON.",
+		Example: "  belay watch ex_01m7w13wbkep9rfsn7shzr3mtm\n" +
+			"  belay watch --all                              every execution that has not ended\n" +
+			"  belay watch --state failed --workflow charge   what fails, as it fails\n" +
+			"  belay watch --label team=web -o json",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
+			filtered := slices.ContainsFunc(watchFilters, c.Flags().Changed)
+			switch {
+			case len(args) > 0 && filtered:
+				return usage("give the id of one execution, or flags that select many, not both")
+			case len(args) == 0 && c.Flags().Changed("after"):
+				return usage("--after continues the events of one execution; give its id")
+			case len(args) == 0 && !filtered:
+				return usage("give the id of an execution, or --all for all executions that have not ended")
+			case len(args) == 0:
+				q, err := many.query(c.Context(), a)
+				if err != nil {
+					return err
+				}
+				return a.watchMany(c, q)
+			}
 			id, err := a.executionID(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -30,6 +62,7 @@ func (a *app) watchCommand() *cobra.Command {
 		},
 	}
 	c.Flags().Int64Var(&after, "after", 0, "print only events after this `seq`")
+	many.add(c)
 	return a.readFlag(c)
 }
 

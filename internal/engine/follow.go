@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -22,10 +21,10 @@ const (
 	partBytes       = 128 << 10
 	// snapshotScans limits the reads of one snapshot, each of which examines at most scan executions.
 	snapshotScans = 40
-	// followSpread is the time for each follower over which the wake-ups of all followers are distributed,
-	// at most followSpreadMost: a thousand followers that write at the same moment would slow down the
-	// commits. A follower thus reports several changes together.
-	followSpread, followSpreadMost = 250 * time.Microsecond, 250 * time.Millisecond
+	// followSpread is the time for each follower over which the wake-ups of all followers are
+	// distributed, at most followSpreadMost: a thousand followers that write at the same moment would
+	// slow down the commits. A follower thus reports several changes together.
+	followSpread, followSpreadMost = 500 * time.Microsecond, 500 * time.Millisecond
 	// restFirst and restMost limit the pause between two snapshots of one follower: it doubles with
 	// each snapshot that follows soon after the one before.
 	restFirst, restMost = 100 * time.Millisecond, 5 * time.Second
@@ -39,7 +38,7 @@ func (r *Reader) Follow(ctx context.Context, q belay.StatusQuery, f func(belay.S
 	if err != nil {
 		return err
 	}
-	w := &follower{Reader: r, q: q, report: f, at: at}
+	w := &follower{Reader: r, q: q, selects: newSelection(&q), report: f, at: at}
 	if r.statuses == nil {
 		return w.poll(ctx)
 	}
@@ -90,9 +89,10 @@ func checkFollow(q *belay.StatusQuery) (at statusPosition, err error) {
 // follower is a call of Follow.
 type follower struct {
 	*Reader
-	q      belay.StatusQuery
-	report func(belay.StatusNews) error
-	at     statusPosition
+	q       belay.StatusQuery
+	selects selection
+	report  func(belay.StatusNews) error
+	at      statusPosition
 	// seen has the seqs of the executions of the newest snapshot, and is nil later: changes that the
 	// window gets until seenUntil may be older than the snapshot, and are then left out.
 	seen      map[belay.ExecutionID]int64
@@ -192,7 +192,41 @@ func (w *follower) pause() time.Duration {
 	if n <= 1 {
 		return 0
 	}
-	return time.Duration(rand.Int64N(int64(min(followSpreadMost, time.Duration(n)*followSpread)))) //nolint:gosec // no secret
+	half := min(followSpreadMost, time.Duration(n)*followSpread) / 2
+	return half + time.Duration(rand.Int64N(int64(half))) //nolint:gosec // no secret
+}
+
+// selection is a query in the form in which it is compared with changes.
+type selection struct {
+	*belay.StatusQuery
+	states [belay.Cancelled + 1]bool
+	labels []label
+}
+
+type label struct{ name, value string }
+
+func newSelection(q *belay.StatusQuery) (s selection) {
+	s.StatusQuery = q
+	for _, state := range q.States {
+		s.states[state] = true
+	}
+	for name, value := range q.Labels {
+		s.labels = append(s.labels, label{name, value})
+	}
+	return s
+}
+
+// has reports whether the query selects the execution before or after a change.
+func (s *selection) has(c *belay.Status) bool {
+	if !s.states[c.State] && !s.states[c.Previous] {
+		return false
+	}
+	for _, l := range s.labels {
+		if c.Labels[l.name] != l.value {
+			return false
+		}
+	}
+	return s.Selects(c)
 }
 
 // unsettled is the position of a follower that got a snapshot a moment ago. Only this call of Follow
@@ -217,12 +251,10 @@ func (w *follower) matching(entries []*statusEntry) (out []belay.StatusChange) {
 		if w.seen != nil && e.added.After(w.seenUntil) {
 			w.forget()
 		}
-		was := e.Previous != 0 && slices.Contains(w.q.States, e.Previous)
-		is := slices.Contains(w.q.States, e.State)
-		if !was && !is || !w.q.Selects(&e.Status) || e.Seq <= w.seen[e.Execution] {
+		if !w.selects.has(&e.Status) || e.Seq <= w.seen[e.Execution] {
 			continue
 		}
-		c := belay.StatusChange{Status: e.Status, Matches: is, Position: e.position}
+		c := belay.StatusChange{Status: e.Status, Matches: w.selects.states[e.State], Position: e.position}
 		if w.seen != nil {
 			c.Position = unsettled
 		}
@@ -360,7 +392,9 @@ func (w *follower) page(ctx context.Context, q store.List) (all []belay.Status, 
 
 // parts divides a page into parts of limited size. While they are reported, the page counts as memory
 // of the follower.
-func (w *follower) parts(all []belay.Status, first, last, truncated bool, pass func(*belay.StatusSnapshot) error) error {
+func (w *follower) parts(
+	all []belay.Status, first, last, truncated bool, pass func(*belay.StatusSnapshot) error,
+) error {
 	size := int64(0)
 	for i := range all {
 		size += int64(statusSize(&all[i]))

@@ -93,7 +93,7 @@ func (w *watcher) until(what string, holds func() bool) {
 			w.t.Fatalf("%s: the follower ended with %v", what, err)
 		case <-over:
 			w.mu.Lock()
-			defer w.mu.Unlock()
+			defer w.mu.Unlock() //nolint:gocritic,revive // the test ends here
 			w.t.Fatalf("%s: not within half a minute; %d match, %d changes, snapshots %v", what, len(w.Known),
 				len(w.Changes), w.Snapshots)
 		}
@@ -118,7 +118,9 @@ func short(t testing.TB, servers []belay.Backend, n int) belay.ExecutionID {
 	if err != nil || out[0].Err != nil {
 		t.Fatal(err, out)
 	}
-	l, err := at(1).Lock(t.Context(), belay.LockRequest{Execution: out[0].ID, Owner: "me", TTL: belay.Duration(time.Minute)})
+	l, err := at(1).Lock(t.Context(), belay.LockRequest{
+		Execution: out[0].ID, Owner: "me", TTL: belay.Duration(time.Minute),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,8 @@ func TestFollowersGetASnapshotForLostChanges(t *testing.T) {
 			// a change of one execution, as a server sends it that does not know this protocol
 			old := append([]byte{1}, make([]byte, 16+1+1+1+1+1)...)
 			text := base64.RawStdEncoding.EncodeToString(append(old, 1, 2, 3, 4))
-			if _, err := pgtest.Shared(t).Query(nameOf(a.url), "SELECT pg_notify('belay', '"+text+"')"); err != nil {
+			notify := "SELECT pg_notify('belay', '" + text + "')"
+			if _, err := pgtest.Shared(t).Query(nameOf(a.url), notify); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -190,7 +193,8 @@ func TestFollowersGetASnapshotForLostChanges(t *testing.T) {
 		lose()
 		id := b.submit(t, "w")
 		w.until("a snapshot", func() bool {
-			return len(w.Snapshots) > i+1 && w.Snapshots[i+1] == belay.SnapshotLost && w.Known[id].State == belay.Pending
+			return len(w.Snapshots) > i+1 && w.Snapshots[i+1] == belay.SnapshotLost &&
+				w.Known[id].State == belay.Pending
 		})
 	}
 }
@@ -207,7 +211,9 @@ func settled(t testing.TB, o engine.Options) *engine.Engine {
 // neither commits nor other followers.
 func TestASlowFollowerGetsASnapshot(t *testing.T) {
 	e := settled(t, engine.Options{StatusWindow: 10})
-	slow := &watcher{t: t, done: make(chan error, 1), changed: make(chan struct{}), wait: make(chan struct{})}
+	slow := &watcher{
+		t: t, done: make(chan error, 1), changed: make(chan struct{}), wait: make(chan struct{}),
+	}
 	slow.run(e)
 	slow.until("the first snapshot", func() bool { return len(slow.Snapshots) == 1 })
 	fast := watch(t, e, belay.StatusQuery{}).begun()
@@ -220,7 +226,9 @@ func TestASlowFollowerGetsASnapshot(t *testing.T) {
 	fast.sawAll(ids)
 	left := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "left"}))[0].ID
 	close(slow.wait)
-	slow.until("the true states", func() bool { return len(slow.Known) == 1 && slow.Known[left].State == belay.Pending })
+	slow.until("the true states", func() bool {
+		return len(slow.Known) == 1 && slow.Known[left].State == belay.Pending
+	})
 	slow.mu.Lock()
 	defer slow.mu.Unlock()
 	if !slices.Equal(slow.Snapshots, []belay.SnapshotCause{belay.SnapshotBegin, belay.SnapshotBehind}) {

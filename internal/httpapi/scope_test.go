@@ -27,6 +27,7 @@ var scopes = map[string][]belay.Scope{
 
 	"POST /v1/executions":                             {belay.ScopeSubmit},
 	"GET /v1/executions":                              {belay.ScopeRead},
+	"GET /v1/executions/events":                       {belay.ScopeRead},
 	"GET /v1/executions/{id}":                         {belay.ScopeRead},
 	"DELETE /v1/executions/{id}":                      {belay.ScopeOperate},
 	"GET /v1/executions/{id}/events":                  {belay.ScopeRead},
@@ -111,6 +112,8 @@ func fill(path string) string {
 		id = "key_0000000000000000000000000z"
 	case strings.HasPrefix(path, "/v1/gates/"):
 		id = "queue:default"
+	case path == states:
+		return path + "?after=x" // a request whose answer has an end
 	}
 	return strings.NewReplacer("{id}", id, "{name}", "log", "{target}", "x", "{lock_id}", "ls_"+strings.Repeat("0", 51)+
 		"1").Replace(path)

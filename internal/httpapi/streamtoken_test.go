@@ -93,8 +93,9 @@ func TestAStreamTokenOpensNothingElse(t *testing.T) {
 	}
 	const no = http.StatusUnauthorized
 	refused(no, "GET", s.other+"/events"+query, "")
+	refused(no, "GET", states+query, "")
 	for _, r := range documentOf(t, s.server).routes {
-		if r.path == "/v1/executions/{id}/events" || len(scopes[r.method+" "+r.path]) == 0 {
+		if r.path == "/v1/executions/{id}/events" || r.path == states || len(scopes[r.method+" "+r.path]) == 0 {
 			continue
 		}
 		refused(no, r.method, strings.Replace(fill(r.path), "/v1/executions/ex_0000000000000000000000000z", s.path, 1)+

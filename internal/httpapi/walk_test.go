@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -56,6 +58,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w := &walker{s, documentOf(t, s)}
 	w.operations()
 	w.executions()
+	w.states()
 	w.worker()
 	w.owner()
 	w.gates()
@@ -80,6 +83,35 @@ func (w *walker) operations() {
 	etag := w.step(200, "GET", "/openapi.json", "")["etag"].(string)
 	w.step(304, "GET", "/openapi.json", "", "If-None-Match", etag)
 	w.step(400, "GET", "/healthz?x=1", "")
+}
+
+// states reads a stream of states, which has no end, up to a change.
+func (w *walker) states() {
+	w.t.Helper()
+	ctx, leave := context.WithCancel(w.t.Context())
+	defer leave()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+states+"?state=pending&children=true", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	w.submitted(`{"workflow": "w", "version": "2", "labels": {"a": "b"}}`)
+	a, in := &answer{Response: resp}, bufio.NewReader(resp.Body)
+	for changed := false; ; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		a.body = append(a.body, line...)
+		if changed = changed || line == "event: change\n"; changed && line == "\n" {
+			break
+		}
+	}
+	w.doc.check(http.MethodGet, states, a)
 }
 
 func (w *walker) executions() {

@@ -15,6 +15,7 @@ import { baseOf, fill, header } from "./path.js";
 import type { components, operations, paths } from "./schema.js";
 import type { Source, StreamOptions } from "./stream.js";
 import { Moment } from "./time.js";
+import { followStates, type StateNews, type StateQuery } from "./states.js";
 import { watch, type End, type Event, type Execution, type WatchOptions } from "./watch.js";
 
 type Schemas = components["schemas"];
@@ -185,6 +186,14 @@ export class Belay {
   /** watch yields the events of an execution until it ends, across broken connections. */
   watch(id: string, o?: WatchOptions): AsyncGenerator<Event, End, undefined> {
     return watch(this.#source, id, (signal) => this.get(id, signal), o);
+  }
+
+  /**
+   * follow yields the states of the executions that match a query: a snapshot, and then every change of state, across
+   * broken connections. Another snapshot, with its cause, follows if changes may be missing.
+   */
+  follow(query?: StateQuery, o?: StreamOptions): AsyncGenerator<StateNews, void, undefined> {
+    return followStates(this.#source, query, o);
   }
 
   /** explain gives the reason for the state of an execution in sentences. */

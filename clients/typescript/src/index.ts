@@ -18,5 +18,6 @@ export { newExecutionId } from "./id.js";
 export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent } from "./jobs.js";
 export { Lock, type Thrown } from "./lock.js";
 export type { components, operations, paths } from "./schema.js";
+export type { SnapshotCause, StateChange, StateNews, StateQuery, Status } from "./states.js";
 export type { StreamOptions } from "./stream.js";
 export type { End, Event, Execution, WatchOptions } from "./watch.js";

@@ -900,6 +900,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/executions/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow the states of many executions as a stream
+         * @description Server-sent events: first a `snapshot`, in one part or several, with the state of each execution that matches the query, and then a `change` for each change of state of an execution that matches the query before or after it. The changes of one execution come in order of seq. With Last-Event-ID the stream continues after that event. If changes may be missing, another snapshot follows, whose field cause gives the reason: it replaces everything before it. A `position` every 15 s shows that the stream is alive.
+         */
+        get: operations["followStates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/gates": {
         parameters: {
             query?: never;
@@ -1735,6 +1755,12 @@ export interface components {
             token: number;
             /** Format: int64 */
             within_ms: number;
+        };
+        ChangeEvent: {
+            data: components["schemas"]["StatusChange"];
+            /** @enum {string} */
+            event: "change";
+            id: string;
         };
         Changes: {
             bundle?: string;
@@ -2633,6 +2659,12 @@ export interface components {
              */
             timeout_ms?: number;
         };
+        PositionEvent: {
+            data: components["schemas"]["Over"];
+            /** @enum {string} */
+            event: "position";
+            id: string;
+        };
         Problem: {
             /** @enum {string} */
             cause?: "expired" | "reassigned" | "cancelled" | "finished";
@@ -2972,6 +3004,71 @@ export interface components {
         Spoken: {
             content?: string;
             role?: string;
+        };
+        StatesEndEvent: {
+            data: components["schemas"]["StatusSnapshot"];
+            /** @enum {string} */
+            event: "snapshot";
+            id: string;
+        };
+        StatesEvent: {
+            data: components["schemas"]["StatusSnapshot"];
+            /** @enum {string} */
+            event: "snapshot";
+        };
+        Status: {
+            /** Format: date-time */
+            at?: string;
+            execution: string;
+            /** Format: int64 */
+            generation: number;
+            labels?: {
+                [key: string]: string;
+            };
+            parent?: string;
+            /** @enum {string} */
+            previous?: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            queue: string;
+            /** Format: int64 */
+            seq: number;
+            /** @enum {string} */
+            state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            version?: string;
+            workflow: string;
+        };
+        StatusChange: {
+            /** Format: date-time */
+            at?: string;
+            execution: string;
+            /** Format: int64 */
+            generation: number;
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Whether the execution matches the query now. If not, it matched before the change. */
+            matches: boolean;
+            parent?: string;
+            /** @enum {string} */
+            previous?: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            queue: string;
+            /** Format: int64 */
+            seq: number;
+            /** @enum {string} */
+            state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            version?: string;
+            workflow: string;
+        };
+        StatusSnapshot: {
+            /**
+             * @description Why there is a snapshot. begin: the stream begins. behind: the follower was too far behind, or asked for changes that the server does not have any more. lost: the server may have missed changes, or does not know the position that the follower asked for. After behind and lost, changes before the snapshot may be missing.
+             * @enum {string}
+             */
+            cause: "begin" | "behind" | "lost" | "polled";
+            executions: components["schemas"]["Status"][];
+            first: boolean;
+            last: boolean;
+            /** @description The snapshot lacks older executions that match: they are reported only when their state changes. */
+            truncated?: boolean;
         };
         Steal: {
             /** @description The name of the actor, if the request needs no key. */
@@ -6029,6 +6126,54 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    followStates: {
+        parameters: {
+            query?: {
+                /** @description The id of the last event that the client has. */
+                after?: string;
+                /** @description Roots, and also the children of all executions. */
+                children?: boolean;
+                /** @description name=value or name:value; may be repeated: an execution must have all of them. */
+                label?: string[];
+                /** @description The children of this execution. */
+                parent?: string;
+                queue?: string;
+                /** @description Only these states; may be repeated. Without it: the states of executions that have not ended. */
+                state?: ("pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled")[];
+                workflow?: string;
+            };
+            header?: {
+                /** @description The id of the last event that the client has; it is used instead of after. */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": (components["schemas"]["StatesEvent"] | components["schemas"]["StatesEndEvent"] | components["schemas"]["ChangeEvent"] | components["schemas"]["PositionEvent"])[];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -14,6 +14,7 @@ const outputs: Record<string, RegExp> = {
   charge: /receipt r-881\nsucceeded \{ receipt: 'r-881' \}\n$/,
   approve: /^\{ refunded: 20, by: 'ann' \}\n$/,
   watch: /^1 submitted\n2 cancel\n$/,
+  follow: /^begin true\npending cancelled false\n$/,
   many: /^(ex_\w+ cancelled\n){3}$/,
   agent: /^say hello\ncompleted\nsay hello/,
   outside: /^$/,
