@@ -45,6 +45,8 @@ const (
 	TriggerEvent   Trigger = "event"
 	TriggerWebhook Trigger = "webhook"
 	TriggerQueue   Trigger = "queue"
+	// TriggerSwap: the Backend changes the mode of a resource.
+	TriggerSwap Trigger = "swap"
 )
 
 // Execution is one instance of a workflow, read from the store at one moment.

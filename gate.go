@@ -6,7 +6,7 @@ import (
 )
 
 // GateID is the id of a gate: its kind, a colon and its name, as in "limit:crawler". A gate decides
-// whether an execution that is due may start a run. There are five kinds:
+// whether an execution that is due may start a run. There are six kinds:
 //
 //   - limit: limits how many of the executions that name it are in progress ([Concurrency])
 //   - rate: limits how fast the runs of the executions that name it start ([Rate])
@@ -14,6 +14,8 @@ import (
 //     while an operator has paused that service
 //   - queue and workflow: apply the pause, the limit and the rate that an operator has set to all
 //     executions of a queue or of a workflow
+//   - resource: lets the runs of one mode share a resource, and excludes the runs of its other modes
+//     ([Requires])
 type GateID string
 
 // The kinds of gates.
@@ -23,6 +25,7 @@ const (
 	GateTarget   = "target"
 	GateQueue    = "queue"
 	GateWorkflow = "workflow"
+	GateResource = "resource"
 )
 
 // Gate returns the id of the gate with the given kind and name.
@@ -94,6 +97,10 @@ type Gates struct {
 	// "payments:charge". While the circuit breaker of the target is open, the execution waits, and
 	// no attempt is counted.
 	Target string `json:"target,omitempty"`
+	// Requires is the resource that the runs of the execution use, and its mode.
+	Requires *Requires `json:"requires,omitempty"`
+	// Swap is the resource whose mode the execution changes. Only the Backend sets it.
+	Swap string `json:"swap,omitempty"`
 }
 
 // IsZero reports whether g names no gate.
@@ -119,6 +126,9 @@ const (
 	GateForceOpen   GateAction = "open"
 	GateForceClosed GateAction = "close"
 	GateAutomatic   GateAction = "auto"
+
+	GateSetResource   GateAction = "resource"
+	GateUnsetResource GateAction = "unresource"
 )
 
 // GateChange is an operator's request to change a gate.
@@ -131,6 +141,8 @@ type GateChange struct {
 	// of the fields of [Rate].
 	Max int      `json:"max,omitempty"`
 	Per Duration `json:"per,omitempty"`
+	// Resource has the terms for [GateSetResource].
+	Resource *ResourceTerms `json:"resource,omitempty"`
 	// The audit log keeps Actor and Reason. Each has at most MaxName bytes.
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -150,11 +162,13 @@ type GateInfo struct {
 	Open  bool      `json:"open"`
 	Why   string    `json:"why,omitempty"`
 	Until time.Time `json:"until,omitzero"`
-	// Pause, Limit, Rate and Breaker are the parts of the gate; each is nil if it is not set.
+	// Pause, Limit, Rate, Breaker and Resource are the parts of the gate; each is nil if it is not set.
 	Pause   *GatePaused  `json:"pause,omitempty"`
 	Limit   *GateLimited `json:"limit,omitempty"`
 	Rate    *GatePace    `json:"rate,omitempty"`
 	Breaker *Breaker     `json:"breaker,omitempty"`
+	// Resource is the state of a resource, nil in gates of other kinds.
+	Resource *GateResourceInfo `json:"resource,omitempty"`
 	// Held is the number of the gate's places that are taken, and Waiting the number of executions
 	// that wait at the gate, counted up to 101. Lists of gates leave out Held and Waiting.
 	Held    int `json:"held,omitempty"`

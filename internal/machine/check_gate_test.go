@@ -21,6 +21,7 @@ func checkGates(f *faults, k *keeper) {
 				r.RetryAt)
 		}
 		next[belay.GateID(o.Name)] = o.NextAt
+		k.checkResource(f, belay.GateID(o.Name), g.Resource)
 	}
 	for key, has := range k.places {
 		e := k.records[key.execution].execution
@@ -29,7 +30,7 @@ func checkGates(f *faults, k *keeper) {
 			continue
 		}
 		fits := false
-		for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
+		for p := PlaceLimit; p <= lastPlace; p <<= 1 {
 			if mayHave(e, p) && e.gateOf(p) == key.gate {
 				fits = has == (e.Places&p != 0) && (has || p == PlaceLimit)
 			}
@@ -65,7 +66,7 @@ func checkLimits(f *faults, before, after *keeper) {
 // gate.
 func (k *keeper) checkEntered(f *faults, e *Execution, next map[belay.GateID]Time) {
 	owned := e.State == belay.Running || e.State == belay.Scheduled
-	for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
+	for p := PlaceLimit; p <= lastPlace; p <<= 1 {
 		if e.Places&p != 0 && (!mayHave(e, p) || !k.places[PlaceKey{e.gateOf(p), e.ID}]) {
 			f.add("G16", "%s has the place %b and no row of it", e.ID, p)
 		}
@@ -88,14 +89,16 @@ func (k *keeper) checkEntered(f *faults, e *Execution, next map[belay.GateID]Tim
 		f.add("G16", "%s runs without a place in its limit", e.ID)
 	case !owned && e.Places&(PlaceQueue|PlaceWorkflow) != 0:
 		f.add("G16", "%s does not run and has places of a run: %b", e.ID, e.Places)
-	case !owned && e.Places&(PlaceRate|PlaceTarget) != 0 && (e.AdmitBy == 0 || e.CheckAt == 0) && e.Gate == "":
+	case !owned && e.Places&(PlaceRate|PlaceTarget|PlaceResource) != 0 && (e.AdmitBy == 0 || e.CheckAt == 0) && e.Gate == "":
 		f.add("G16", "%s was let through for ever: %b", e.ID, e.Places)
 	case e.AdmitBy != 0 && (!rests || e.Gate != "" || e.CheckAt == 0 || e.CheckAt > e.AdmitBy):
 		f.add("G16", "%s is let through until %d and %s, gate %q, checked at %d", e.ID, e.AdmitBy, e.State, e.Gate,
 			e.CheckAt)
+	case owned && e.Gates != nil && e.Gates.Requires != nil && e.Places&PlaceResource == 0:
+		f.add("G13", "%s runs without a place at its resource", e.ID)
 	case e.Gate != "" && (!rests || e.DueAt == 0):
 		f.add("G16", "%s is parked at %s and %s", e.ID, e.Gate, e.State)
-	case e.Gate != "" && next[e.Gate] == 0:
+	case e.Gate != "" && next[e.WaitsAt()] == 0:
 		f.add("G5", "%s is parked at %s, at which nothing looks again", e.ID, e.Gate)
 	}
 }
@@ -109,6 +112,35 @@ func mayHave(e *Execution, p Places) bool {
 		return g != nil && g.Rate != nil
 	case PlaceTarget:
 		return g != nil && g.Target != ""
+	case PlaceResource:
+		return g != nil && g.Requires != nil
 	}
 	return true
+}
+
+// checkResource checks guarantee G13: the executions that use a resource use it in its present mode,
+// nothing uses it while its mode changes, and at most one execution changes its mode.
+func (k *keeper) checkResource(f *faults, gate belay.GateID, r *Resource) {
+	swaps := k.where(func(e *Execution) bool {
+		return e.isSwap() && !e.State.Terminal() && belay.Gate(belay.GateResource, e.Gates.Swap) == gate
+	})
+	switch {
+	case r == nil && len(swaps) > 0, len(swaps) > 1:
+		f.add("G13", "%d executions change the mode of %s", len(swaps), gate)
+	case r == nil:
+		return
+	case len(swaps) == 1 && (r.Swap == nil || r.Swap.Execution != swaps[0].ID):
+		f.add("G13", "%s changes the mode of %s, whose row says %+v", swaps[0].ID, gate, r.Swap)
+	}
+	held, _ := k.held(gate)
+	for _, id := range held {
+		e := k.records[id].execution
+		if e == nil || e.Gates == nil || e.Gates.Requires == nil {
+			continue // checkGates reports it
+		}
+		if mode := e.Gates.Requires.Mode; r.Swap != nil || mode != r.Mode {
+			f.add("G13", "%s uses %s in the mode %q, which has the mode %q and the swap %+v", id, gate, mode, r.Mode,
+				r.Swap)
+		}
+	}
 }

@@ -204,7 +204,7 @@ func wantCheckAt(e *Execution) Time {
 		at = append(at, e.AdmitBy)
 	case e.State == belay.Pending || e.PausedFrom == belay.Pending:
 		if p.StartTimeout != 0 && e.DueAt != 0 {
-			at = append(at, e.DueAt.Add(p.StartTimeout.D()))
+			at = append(at, max(e.DueAt, e.ProgressAt).Add(p.StartTimeout.D()))
 		}
 	}
 	if len(at) == 0 {

@@ -19,10 +19,13 @@ const (
 	PlaceTarget                      // the run is a probe of its target
 	PlaceQueue                       // kept for one run
 	PlaceWorkflow                    // kept for one run
+	PlaceResource                    // the run uses a resource in one of its modes
+
+	lastPlace = PlaceResource
 )
 
 // runPlaces are the places that an execution frees when its run ends.
-const runPlaces = PlaceRate | PlaceTarget | PlaceQueue | PlaceWorkflow
+const runPlaces = PlaceRate | PlaceTarget | PlaceQueue | PlaceWorkflow | PlaceResource
 
 // admitFor is how long an execution that a gate has let through keeps its place without a run. A
 // worker must claim the execution within that time.
@@ -51,6 +54,8 @@ func (e *Execution) gateOf(p Places) belay.GateID {
 		return belay.Gate(belay.GateQueue, e.Queue)
 	case PlaceWorkflow:
 		return belay.Gate(belay.GateWorkflow, e.Workflow)
+	case PlaceResource:
+		return belay.Gate(belay.GateResource, e.Gates.Requires.Resource)
 	default:
 		panic(fmt.Sprintf("there is no place %d", p))
 	}
@@ -63,12 +68,16 @@ func (e *Execution) names(target belay.GateID) bool {
 
 // ownGates returns the gates that the execution names, in the order in which a claim checks them.
 // The target comes first, because an execution that waits for its target has no place in another
-// gate. The rate comes last, so that a token is taken only for a run that starts.
+// gate. The resource comes next: its mode may stay shut for long, and until then the execution shall
+// take no place of a limit. The rate comes last, so that a token is taken only for a run that starts.
 func (e *Execution) ownGates() []Places {
 	var all []Places
 	if g := e.Gates; g != nil {
 		if g.Target != "" {
 			all = append(all, PlaceTarget)
+		}
+		if g.Requires != nil {
+			all = append(all, PlaceResource)
 		}
 		if g.Concurrency != nil {
 			all = append(all, PlaceLimit)
@@ -150,13 +159,13 @@ func (w *world) ask(e *Execution, priority int) asks {
 		if e.Places&p != 0 && (e.admitted()&p == 0 || g != nil && !g.closed(w.Now)) {
 			continue
 		}
-		if g == nil || (g.Limit != nil || g.Rate != nil) && !g.counted {
+		if g == nil || (g.Limit != nil || g.Rate != nil || p == PlaceResource) && !g.counted {
 			w.forgetTerms(nil)
 			return unknown
 		}
 		if e.Places&p != 0 { // the gate has shut since it let the execution through
 			w.leave(e, p)
-		} else if why, _ := g.shut(w.Now); why == "" && !g.waits() {
+		} else if why, _ := g.bars(e, w.Now); why == "" {
 			continue
 		}
 		w.park(e, g, priority)
@@ -177,14 +186,27 @@ func (w *world) park(e *Execution, g *gate, priority int) {
 		unused &^= PlaceLimit
 	}
 	w.leave(e, unused)
-	e.Gate, e.GateRank, e.AdmitBy = g.id, -priority, 0
+	e.Gate, e.GateRank, e.AdmitBy = w.lineFor(e, g), -priority, 0
 	w.changed(e)
-	g.line++
 	g.dirty = g.dirty || g.terms
 	if g.room(w.Now) > 0 {
 		w.follow(&Admit{Gate: g.id, Heads: 1})
 	}
 	g.lookBy(g.lookAt(w.Now))
+}
+
+// lineFor returns the id of the line in which the execution waits at the gate, and counts the execution there.
+func (w *world) lineFor(e *Execution, g *gate) belay.GateID {
+	if !e.requires(g.id) || !g.resource().want(e.Gates.Requires.Mode, w.Now) {
+		g.line++
+		return g.id
+	}
+	g.dirty = true
+	id := lineOf(g.id, e.Gates.Requires.Mode)
+	if line := w.gate(id); line != nil {
+		line.line++
+	}
+	return id
 }
 
 // unpark takes an execution out of the line (the waiting executions) of its gate.
@@ -207,7 +229,7 @@ func (w *world) mayEnter(op string, e *Execution) error {
 	}
 	w.looked = w.looked[:0]
 	defer w.forgetTerms(nil)
-	closed := func(g *gate, why string, until Time) error {
+	closed := func(g *gate, why string, until Time) *belay.Error {
 		err := refuse(belay.CodeConflict, op, "%s waits for its gate %s: %s", e.ID, g.id, why)
 		err.RetryAfter = lineLook
 		if until > w.Now {
@@ -223,12 +245,8 @@ func (w *world) mayEnter(op string, e *Execution) error {
 		if g == nil || !g.counted {
 			return refuse(belay.CodeInternal, op, "the gate %s of %s was not read", e.gateOf(p), e.ID)
 		}
-		why, until := g.shut(w.Now)
-		if why == "" && g.waits() {
-			why = "others have waited for longer"
-		}
-		if why != "" {
-			return closed(g, why, until)
+		if why, until := g.bars(e, w.Now); why != "" {
+			return w.wishes(e, g, closed(g, why, until))
 		}
 	}
 	if g := w.shutBy(e.Queue, e.Workflow); g != nil {
@@ -236,6 +254,24 @@ func (w *world) mayEnter(op string, e *Execution) error {
 		return closed(g, why, until)
 	}
 	return nil
+}
+
+// wishes returns the refusal of an execution that is to be given to a chosen owner. If its resource
+// is in another mode, the refusal notes that the mode is wanted, although the execution does not wait
+// in a line: without this note the mode of an idle resource would never change for a program that
+// repeats its lock.
+func (w *world) wishes(e *Execution, g *gate, refusal *belay.Error) error {
+	if g.err != nil || !e.requires(g.id) {
+		return refusal
+	}
+	refusal.Code = belay.CodeSwapInProgress
+	g.resource().wish(e.Gates.Requires.Mode, w.Now)
+	g.dirty = true
+	if g.held == 0 {
+		w.follow(&Admit{Gate: g.id, Heads: 1})
+	}
+	g.lookBy(g.lookAt(w.Now))
+	return refusal
 }
 
 // enter takes the places that a run needs. The caller has checked that all gates are open.
@@ -246,6 +282,11 @@ func (w *world) enter(e *Execution) {
 		case p == PlaceLimit && !has:
 			w.own(e, p)
 			w.occupy(e, p)
+		case p == PlaceResource:
+			w.occupy(e, p)
+			if g := w.gate(e.gateOf(p)); g.resource().entered(e.Gates.Requires.Mode, w.Now) {
+				g.dirty = true
+			}
 		case p == PlaceRate:
 			g := w.own(e, p)
 			g.Rate.take(w.Now)
@@ -295,12 +336,12 @@ func (w *world) occupy(e *Execution, p Places) {
 // leave frees places of an execution in their gates. If other executions may wait for such a place,
 // leave adds an Admit command, which lets one of them through the gate.
 func (w *world) leave(e *Execution, places Places) {
-	for p := PlaceLimit; p <= PlaceWorkflow; p <<= 1 {
+	for p := PlaceLimit; p <= lastPlace; p <<= 1 {
 		if e.Places&places&p == 0 {
 			continue
 		}
 		w.vacatePlace(e, p)
-		if p == PlaceLimit || p == PlaceRate || p == PlaceTarget {
+		if p != PlaceQueue && p != PlaceWorkflow {
 			w.follow(&Admit{Gate: e.gateOf(p), Heads: 1})
 		}
 	}
@@ -362,7 +403,7 @@ func (e *Execution) admitted() Places {
 	if e.State == belay.Running || e.State == belay.Scheduled {
 		return 0
 	}
-	p := PlaceRate | PlaceTarget
+	p := PlaceRate | PlaceTarget | PlaceResource
 	if e.StartedAt == 0 {
 		p |= PlaceLimit
 	}
@@ -402,12 +443,24 @@ type Admit struct {
 	// Heads is the number of executions that the batch loads for this command. Each Admit may let any
 	// of the executions through that the batch has loaded for the gate.
 	Heads int
+	// Modes and Lead are for a resource: its waiting modes, whose lines the batch counts, and the mode
+	// whose first executions it loads. Without Modes, an Admit of a resource only finds out whether
+	// there is anything to do.
+	Modes []string
+	Lead  string
 }
 
 // Need asks the store for the gate and the first executions that wait at it.
 func (c *Admit) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
-	n.addLine(c.Gate, c.Heads)
+	if c.Modes == nil {
+		n.addLine(c.Gate, c.Heads)
+		return
+	}
+	for _, mode := range c.Modes {
+		n.Counts = append(n.Counts, lineOf(c.Gate, mode))
+	}
+	n.addLine(lineOf(c.Gate, c.Lead), c.Heads)
 }
 
 func (c *Admit) apply(w *world) (Reply, error) {
@@ -420,6 +473,10 @@ func (c *Admit) apply(w *world) (Reply, error) {
 	}
 	g.pass(w.Now)
 	w.repeatCancels(g)
+	if g.id.Kind() == belay.GateResource {
+		c.turn(w, g)
+		return Reply{}, nil
+	}
 	// steps is the number of executions let through here that waited because a step met an open
 	// circuit breaker. They get no place before the step asks the breaker again, so the loop
 	// subtracts them from the room of the gate.
@@ -459,6 +516,11 @@ func (w *world) admit(e *Execution, g *gate) {
 		w.occupy(e, PlaceLimit)
 	case belay.GateRate:
 		w.occupy(e, PlaceRate)
+	case belay.GateResource:
+		w.occupy(e, PlaceResource)
+		if g.resource().entered(e.Gates.Requires.Mode, w.Now) {
+			g.dirty = true
+		}
 	case belay.GateTarget:
 		if !e.names(g.id) { // a step of the execution will ask the breaker again
 			w.markDue(e)
@@ -484,8 +546,10 @@ func (e *Execution) Claimable(now Time) Time {
 		return max(e.DueAt, now)
 	case e.AdmitBy != 0:
 		return max(e.DueAt, e.AdmitBy.Add(-admitFor))
+	case e.DueAt == 0:
+		return 0
 	}
-	return e.DueAt
+	return max(e.DueAt, e.ProgressAt) // a run that has yielded its resource is due since its submission
 }
 
 // lapse takes back the unused places of an execution that a gate has let through and that no worker

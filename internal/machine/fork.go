@@ -15,6 +15,9 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if !e.Parent.IsZero() {
 		return Reply{}, w.illegal("fork", e, "it is a child; fork its root")
 	}
+	if e.isSwap() {
+		return Reply{}, w.illegal("fork", e, "it changes the mode of the resource "+e.Gates.Swap)
+	}
 	if e.forgotten() {
 		return Reply{}, w.illegal("fork", e, e.ReasonText)
 	}

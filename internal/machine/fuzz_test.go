@@ -20,7 +20,7 @@ func randomBytes(seed uint64, n int) []byte {
 // FuzzHistories checks that no sequence of commands, applied in batches of any size, breaks a
 // guarantee that the checkers check: G1 to G3 (one writer, no stale write, nothing acknowledged is
 // lost), G5 (no execution is stuck), G7 to G11 (ends, retries, idempotency keys, dead letters,
-// drains), G15 (the history has no gaps) and G16 (gates let through only what they may).
+// drains), G13 (modes exclude each other), G15 (the history has no gaps) and G16 (gates let through only what they may).
 // docs/guarantees.md defines them.
 func FuzzHistories(f *testing.F) {
 	for seed := range uint64(20) {
@@ -80,6 +80,8 @@ func requiredEvents() []string {
 		"reopened by a lock", "lost outside",
 		"letter lost", "letter max_retries", "letter permanent_error", "letter timeout",
 		"letter no_worker", "NoWorker", "Cordon", "Probe",
+		"a swap began", "BeginSwap repeated", "EndSwap", "EndSwap repeated", "AskHolders", "Yield",
+		"Lock refused: swap_in_progress",
 	}
 	for _, c := range []string{"Save", "Settle", "Renew"} {
 		if all = append(all, c); c != "Renew" {

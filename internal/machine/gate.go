@@ -19,6 +19,8 @@ type Gate struct {
 	Limit   *Limit   `json:"limit,omitempty"`
 	Rate    *Rate    `json:"rate,omitempty"`
 	Breaker *Breaker `json:"breaker,omitempty"`
+	// Resource is set in gates of resources.
+	Resource *Resource `json:"resource,omitempty"`
 	// Replaced is set while some replaced executions of the limit are not cancelled yet.
 	Replaced *Replaced `json:"replaced,omitempty"`
 	// Done are the last changes by operators, the newest last.
@@ -86,6 +88,8 @@ type gate struct {
 	counted bool // the batch has read held, line and members
 	err     error
 
+	notes []Audit // the actions of the system that the audit records
+
 	dirty  bool // the stored state of the gate has changed
 	terms  bool // an execution has set the limit or rate; it is stored once an execution waits or has a place
 	looked bool // lookBy has set lineAt
@@ -132,6 +136,8 @@ func (g *gate) shut(now Time) (why string, until Time) {
 		return "it is paused", g.Pause.Until
 	case g.Breaker != nil && g.Breaker.State != BreakerClosed:
 		return "its circuit breaker is " + string(g.Breaker.State), g.Breaker.NextRetryAt
+	case g.Resource != nil:
+		return g.Resource.refuses(g.Resource.Mode, g.held, now)
 	case g.Limit != nil && g.held >= g.Limit.max():
 		return fmt.Sprintf("all of its %d places are taken", g.Limit.max()), 0
 	case g.Rate != nil:
@@ -160,6 +166,8 @@ func (g *gate) room(now Time) int {
 	switch {
 	case g.err != nil || g.paused(now):
 		return 0
+	case g.Resource != nil && g.held > 0 && g.Resource.wanted(g.held, now) == "":
+		return 0
 	case g.Breaker != nil && g.Breaker.State != BreakerClosed:
 		n = g.Breaker.probes(g.held)
 	}
@@ -186,7 +194,15 @@ func (g *gate) kept() int {
 const lineLook = time.Second
 
 // waits reports whether executions wait at the gate, or may wait there without having been counted.
-func (g *gate) waits() bool { return g.line > 0 || g.more }
+func (g *gate) waits() bool {
+	return g.line > 0 || g.more || g.Resource != nil && (len(g.Resource.Wants) > 0 || g.Resource.Swap != nil)
+}
+
+// note records an action of the system on the gate in the audit.
+func (g *gate) note(action, reason string) {
+	g.notes = append(g.notes, Audit{Actor: System, Action: action, Reason: clip(reason, belay.MaxName)})
+	g.dirty = true
+}
 
 // lookBy sets the time of the next check of the executions that wait at the gate, 0 for never.
 func (g *gate) lookBy(at Time) { g.lineAt, g.looked = at, true }
@@ -205,6 +221,14 @@ func (g *gate) pass(now Time) {
 // lookAt is the time of the next check of the executions that wait at the gate.
 func (g *gate) lookAt(now Time) Time {
 	at := now.Add(lineLook)
+	if r := g.Resource; r != nil {
+		for _, t := range r.times() {
+			if t > now && t < at {
+				at = max(t, now.Add(rateLook))
+			}
+		}
+		return at
+	}
 	if _, until := g.shut(now); until > now && until < at {
 		return max(until, now.Add(rateLook))
 	}
@@ -257,5 +281,11 @@ func (w *world) writeGates() {
 		}
 		o := w.rewrite(GateRef(g.id))
 		o.Version, o.NextAt, o.UpdatedAt, o.Body = o.Version+1, next, w.Now, body
+		for i := range g.notes {
+			a := &g.notes[i]
+			o.Version += int64(min(i, 1)) // the audit has one row for each version
+			a.At, a.ObjectRef, a.Version = w.Now, o.ObjectRef, o.Version
+			w.out.Audit = append(w.out.Audit, a)
+		}
 	}
 }

@@ -22,6 +22,9 @@ func (o *Object) Idle(before, now Time) bool {
 	case g.Rate != nil && (g.Rate.Set != nil || g.Rate.Full > now):
 		return false
 	}
+	if r := g.Resource; r != nil && (r.Terms != nil || r.Swap != nil || len(r.Wants) > 0) {
+		return false
+	}
 	b := g.Breaker
 	if b == nil {
 		return true

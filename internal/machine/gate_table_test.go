@@ -106,11 +106,14 @@ var gateSituations = []gateSituation{
 	}},
 }
 
-// gateDeals are the commands of the table, one block of rows for each.
-var gateDeals = []struct {
+// gateDeal is a command of the table.
+type gateDeal struct {
 	name string
 	make func(*stage, belay.GateID) Command
-}{
+}
+
+// gateDeals are the commands of the table, one block of rows for each.
+var gateDeals = []gateDeal{
 	{"admit", func(_ *stage, id belay.GateID) Command { return &Admit{Gate: id, Heads: MaxHeads} }},
 	{"admit one", func(_ *stage, id belay.GateID) Command { return &Admit{Gate: id, Heads: 1} }},
 	{"cancel replaced", func(s *stage, id belay.GateID) Command {
@@ -168,13 +171,13 @@ func change(a belay.GateAction) func(*stage, belay.GateID) Command {
 // TestEveryGateCommandInEverySituation compares the rules with the table in testdata/gates.txt.
 func TestEveryGateCommandInEverySituation(t *testing.T) {
 	rules := readRules(t, "testdata/gates.txt")
-	for _, d := range gateDeals {
+	for _, d := range slices.Concat(gateDeals, resourceDeals) {
 		t.Run(d.name, func(t *testing.T) {
 			block := rules.block(t, d.name)
 			if *tabulate {
 				fmt.Printf("\n%s\n", d.name)
 			}
-			for _, at := range gateSituations {
+			for _, at := range slices.Concat(gateSituations, resourceSituations) {
 				s := newStage(t)
 				w := s.worker("w", ttl(time.Hour))
 				at.set(s, w)
@@ -182,6 +185,10 @@ func TestEveryGateCommandInEverySituation(t *testing.T) {
 				switch c.(type) {
 				case *Outcome, *CallTarget:
 					if at.gate.Kind() != belay.GateTarget {
+						continue
+					}
+				case *BeginSwap, *EndSwap, *AskHolders, *Yield:
+					if at.gate != gpu {
 						continue
 					}
 				}
@@ -214,7 +221,7 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 		return "= already"
 	case r.Target != (belay.TargetAnswer{}) && c.Empty():
 		return answered(r.Target)
-	case c.Empty():
+	case c.Empty() && len(r.Follow) == 0:
 		return "="
 	}
 	o := s.objects[GateRef(id)]
@@ -251,6 +258,7 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 	if g.Replaced != nil {
 		add("replaced %d", len(g.Replaced.By))
 	}
+	resourceParts(s, g.Resource, add)
 	held, _ := s.held(id)
 	if len(held) > 0 {
 		add("held %d", len(held))
@@ -268,10 +276,13 @@ func gateOutcome(s *stage, id belay.GateID, c *Changes, r Reply) string {
 		add("%s", answered(r.Target))
 	}
 	if len(r.Follow) > 0 {
-		if _, is := r.Follow[0].(*CancelReplaced); is {
+		switch c := r.Follow[0].(type) {
+		case *CancelReplaced:
 			add("cancel")
-		} else {
-			add("admit")
+		case *Admit:
+			add("admit%s", strings.Join(append([]string{""}, c.Modes...), " "))
+		default:
+			add("%s", strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "*machine.")))
 		}
 	}
 	if len(parts) == 0 {

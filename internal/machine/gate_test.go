@@ -41,6 +41,9 @@ func (s *stage) settled(c Command) Reply {
 	s.t.Helper()
 	r := s.do(c)
 	for queue := r.Follow; len(queue) > 0; queue = queue[1:] {
+		if b, ok := queue[0].(*BeginSwap); ok { // as the engine does
+			b.Execution = belay.ExecutionID(s.id())
+		}
 		queue = append(queue, s.do(queue[0]).Follow...)
 	}
 	return r

@@ -60,8 +60,11 @@ func Stops(e *Execution, id belay.GateID, o *Object, count *GateCount, now Time)
 			g.setTerms(e, p)
 		}
 		switch why, _ := g.shut(now); {
+		case e.Places&p == 0 && own:
+			why, _ := g.bars(e, now)
+			stops = why != ""
 		case e.Places&p == 0:
-			stops = why != "" || own && g.line > 0
+			stops = why != ""
 		case e.admitted()&p != 0:
 			stops = g.closed(now)
 		}
@@ -93,6 +96,13 @@ func (g *gate) view(now Time) belay.GateInfo {
 		if s := r.SetBy; s != nil {
 			v.Rate.Since, v.Rate.By, v.Rate.Reason = s.Since.Time(), s.By, s.Reason
 		}
+	}
+	if g.id.Kind() == belay.GateResource {
+		r := g.Resource
+		if r == nil {
+			r = new(Resource)
+		}
+		v.Resource = r.view(g.held, now)
 	}
 	if b := g.Breaker; b != nil {
 		v.Breaker = &belay.Breaker{

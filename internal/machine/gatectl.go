@@ -94,12 +94,19 @@ type gateDone struct {
 	Until  Time             `json:"until,omitzero"`
 	Max    int              `json:"max,omitempty"`
 	Per    belay.Duration   `json:"per,omitempty"`
+	Terms  string           `json:"terms,omitempty"` // of a resource
 }
 
 // maxDone is how many changes a gate remembers.
 const maxDone = 8
 
-func (c *SetGate) done() gateDone { return gateDone{c.Op, c.Action, At(c.Until), c.Max, c.Per} }
+func (c *SetGate) done() gateDone {
+	d := gateDone{Op: c.Op, Action: c.Action, Until: At(c.Until), Max: c.Max, Per: c.Per}
+	if c.Resource != nil {
+		d.Terms = c.Resource.Text()
+	}
+	return d
+}
 
 // parts lists, for each action, the kinds of gates that have the part which the action changes.
 var parts = map[belay.GateAction][]string{
@@ -112,9 +119,14 @@ var parts = map[belay.GateAction][]string{
 	belay.GateForceOpen:   {belay.GateTarget},
 	belay.GateForceClosed: {belay.GateTarget},
 	belay.GateAutomatic:   {belay.GateTarget},
+
+	belay.GateSetResource:   {belay.GateResource},
+	belay.GateUnsetResource: {belay.GateResource},
 }
 
-var gateKinds = []string{belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow}
+var gateKinds = []string{
+	belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow, belay.GateResource,
+}
 
 func (c *SetGate) check(op string) error {
 	kinds, there := parts[c.Action]
@@ -137,6 +149,9 @@ func (c *SetGate) check(op string) error {
 		if err := checkName(op, n.what, n.s, n.needed); err != nil {
 			return err
 		}
+	}
+	if err := c.checkResource(op); err != nil {
+		return err
 	}
 	switch c.Action {
 	case belay.GateSetLimit:
@@ -202,6 +217,8 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 		} else {
 			r.limit(w.Now)
 		}
+	case belay.GateSetResource, belay.GateUnsetResource:
+		c.changeResource(g, w.Now)
 	case belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic:
 		b := Breaker{State: BreakerClosed}
 		if g.Breaker != nil {

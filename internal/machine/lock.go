@@ -125,7 +125,7 @@ func (c *Lock) lockable(w *world, op string, e *Execution) error {
 	case e.State == belay.Paused:
 		return refuse(belay.CodeConflict, op, "it is paused; resume it to lock it")
 	case e.Gate != "":
-		return refuse(belay.CodeConflict, op, "its gate keeps it from running: %s", e.Gate)
+		return refuse(belay.CodeConflict, op, "its gate keeps it from running: %s", e.WaitsAt())
 	case e.State == belay.Pending && !e.DueAt.over(w.Now):
 		wait := e.DueAt.Sub(w.Now)
 		text := e.ReasonText

@@ -46,6 +46,20 @@ func dropExecutions(which func(c *Changes, is, was *Execution) bool) func(*keepe
 	}
 }
 
+// eachResource is a bug that writes another state of resources.
+func eachResource(with func(*Resource)) func(*keeper, *Changes) {
+	return func(_ *keeper, c *Changes) {
+		for i, o := range c.Objects {
+			if g, err := ReadGate(o); err == nil && g.Resource != nil {
+				with(g.Resource)
+				written := copied(o)
+				written.Body, _ = gateCodec.encode(g)
+				c.Objects[i] = written
+			}
+		}
+	}
+}
+
 var mutants = []mutant{
 	{name: "a claim does not raise the token", promise: "keys", write: eachChanged(func(is, was *Execution) {
 		is.Token = was.Token
@@ -224,6 +238,29 @@ var mutants = []mutant{
 	{name: "a pause forgets the state before it", promise: "row", write: eachChanged(func(is, _ *Execution) {
 		is.PausedFrom = 0
 	})},
+	{name: "a swap begins while runs use the resource", promise: "G13", read: func(_ *keeper, r *Rows) {
+		for i := range r.Counts {
+			if r.Counts[i].Gate == gpu {
+				r.Counts[i].Held = 0
+			}
+		}
+	}},
+	{name: "the swap that is under way is forgotten", promise: "G13", write: eachResource(func(r *Resource) {
+		r.Swap = nil
+	})},
+	{name: "the mode of a run is not stored", promise: "G13", write: eachResource(func(r *Resource) { r.Mode = "A" })},
+	{name: "the marker of a swap outlives the swap", promise: "G5", write: func(k *keeper, c *Changes) {
+		for i, o := range c.Objects {
+			was := k.objects[o.ObjectRef]
+			if g, err := ReadGate(o); err == nil && was != nil && g.Resource != nil && g.Resource.Swap == nil {
+				if old, err := ReadGate(was); err == nil && old.Resource != nil && old.Resource.Swap != nil {
+					kept := copied(o)
+					kept.Body = was.Body
+					c.Objects[i] = kept
+				}
+			}
+		}
+	}},
 	{name: "rows are read before they are locked", promise: "G4", read: readOld},
 }
 

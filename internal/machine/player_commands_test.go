@@ -84,6 +84,9 @@ func (p *player) gates() (g belay.Gates) {
 	if which&4 != 0 && which < 12 {
 		g.Target = string(rune('t' + p.n(2)))
 	}
+	if which >= 12 && which <= 14 {
+		g.Requires = &belay.Requires{Resource: "gpu", Mode: string(rune('A' + p.n(3))), Preemptible: p.n(3) > 0}
+	}
 	return g
 }
 
@@ -91,17 +94,27 @@ func (p *player) gates() (g belay.Gates) {
 func (p *player) gate() {
 	c := belay.GateChange{
 		Gate: []belay.GateID{
-			"limit:x", "limit:y", "rate:r", "target:t", "target:u", "queue:default", "workflow:job",
-		}[p.n(7)],
+			"limit:x", "limit:y", "rate:r", "target:t", "target:u", "queue:default", "workflow:job", "resource:gpu",
+			"resource:gpu",
+		}[p.n(9)],
 		Action: []belay.GateAction{
 			belay.GatePause, belay.GateResume, belay.GateResume, belay.GateSetLimit, belay.GateUnsetLimit,
 			belay.GateSetRate,
 			belay.GateUnsetRate, belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic, belay.GateAutomatic,
-		}[p.n(11)],
+			belay.GateSetResource, belay.GateSetResource, belay.GateSetResource, belay.GateUnsetResource,
+		}[p.n(15)],
 		Max: 1 + p.n(3), Per: within(time.Second), Op: p.op(),
 	}
 	if c.Action == belay.GatePause && p.n(2) == 0 {
 		c.Until = p.now.Add(time.Duration(1+p.n(20)) * time.Second).Time()
+	}
+	if c.Action == belay.GateSetResource {
+		c.Gate, c.Resource = "resource:gpu", &belay.ResourceTerms{
+			MinResidency: within(time.Duration(p.n(3)) * time.Second), MaxWait: within(time.Duration(2+p.n(2)) * time.Second),
+		}
+		if p.n(3) > 0 {
+			c.Resource.Swap = &belay.ResourceSwapper{Workflow: "job"}
+		}
 	}
 	switch p.n(5) {
 	case 0:
@@ -342,6 +355,14 @@ func (p *player) beat() {
 
 func (p *player) takeBack() {
 	l := p.lease()
+	if p.n(8) == 0 {
+		p.send([]Command{
+			&BeginSwap{"resource:gpu", string(rune('A' + p.n(3))), belay.ExecutionID(p.id())},
+			&EndSwap{"resource:gpu", l.Execution}, &EndSwap{"resource:gpu", p.execution()}, &AskHolders{"resource:gpu"},
+			&Yield{"resource:gpu", l.Execution},
+		}[p.n(5)])
+		return
+	}
 	p.send([]Command{
 		&Lose{
 			l.Execution, l.Token, l.Worker, false, true, false,

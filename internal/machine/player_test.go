@@ -29,6 +29,8 @@ type player struct {
 	late       []Command // first tries whose repetition was sent before
 	queue      []Command
 
+	healing bool // faults have stopped: no follow-up is lost any more
+
 	replies     replyLog
 	seen        map[string]int // how often each event happened
 	onlyPromise string         // only faults of this promise end the history; empty for all
@@ -198,6 +200,11 @@ func (p *player) learn(commands []Command, replies []Reply) {
 				p.addExecution(r.ID)
 			}
 			p.seen["control "+string(c.Action)]++
+		case *BeginSwap:
+			if !r.Replayed {
+				p.addExecution(r.ID)
+				p.seen["a swap began"]++
+			}
 		case *Settle:
 			p.seen["settle as "+c.Outcome.String()]++
 		case *Lock:
@@ -213,7 +220,10 @@ func (p *player) learn(commands []Command, replies []Reply) {
 			}
 		}
 		for _, c := range r.Follow {
-			if p.n(4) != 0 { // in the other cases a crash loses the follow-up
+			if p.healing || p.n(4) != 0 { // in the other cases a crash loses the follow-up
+				if b, ok := c.(*BeginSwap); ok {
+					b.Execution = belay.ExecutionID(p.id())
+				}
 				p.send(c)
 			}
 		}
@@ -242,6 +252,7 @@ func (p *player) addExecution(id belay.ExecutionID) {
 // heal ends a history: faults stop, operators resume paused executions, a worker with enough slots
 // finishes every execution, and signals arrive. Then every execution must end (guarantee G5).
 func (p *player) heal() error {
+	p.healing = true
 	w := belay.WorkerID(p.id())
 	p.send(&Open{belay.WorkerSpec{
 		ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour),
@@ -256,6 +267,8 @@ func (p *player) heal() error {
 			actions = append(actions, belay.GateForceClosed)
 		case belay.GateLimit:
 			actions = append(actions, belay.GateUnsetLimit)
+		case belay.GateResource:
+			actions = append(actions, belay.GateUnsetResource)
 		case belay.GateRate:
 			actions = append(actions, belay.GateUnsetRate)
 		}

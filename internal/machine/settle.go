@@ -100,7 +100,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 		}
 		w.suspend(e, s)
 	case belay.OutcomePreempted:
-		w.handBack(e, ended{outcome: c.Outcome}, "preempted", "gave way to more urgent work")
+		w.yield(e, ended{outcome: c.Outcome})
 	case belay.OutcomeReleased:
 		w.handBack(e, ended{outcome: c.Outcome}, "released", "given back unfinished by its worker")
 	case belay.OutcomeCancelled:
@@ -255,6 +255,9 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 		e.Class, e.Message, e.FailedBy = how.failure.Class, how.failure.Message, how.failure.FailedBy
 		w.writeDeadLetter(e, ran, how.letter)
 	}
+	if e.isSwap() {
+		w.follow(&EndSwap{Gate: belay.Gate(belay.GateResource, e.Gates.Swap), Execution: e.ID})
+	}
 	w.tellParent(e)
 }
 
@@ -323,6 +326,20 @@ func (w *world) handBack(e *Execution, how ended, code, text string) {
 	e.State, e.DueAt = belay.Pending, w.Now
 	e.Reason, e.ReasonText = code, text
 	w.pauseOrMarkDue(e)
+}
+
+// yield ends a run that gave way to other work, without counting an attempt. A run that gave its resource
+// back returns to the head of its lane: it is due since its submission, before all others that wait
+// there.
+func (w *world) yield(e *Execution, how ended) {
+	if !e.yields() {
+		w.handBack(e, how, "preempted", "gave way to more urgent work")
+		return
+	}
+	w.handBack(e, how, "preempted", "gave way to another mode of the resource "+e.Gates.Requires.Resource)
+	if !e.State.Terminal() {
+		e.DueAt, e.ProgressAt = e.CreatedAt, w.Now
+	}
 }
 
 // suspend ends the run and lets the execution wait without a worker. If a signal has arrived that

@@ -20,6 +20,7 @@ type Submit struct {
 	// backoff, the scheduled and the start timeout, and OnNoWorker. They do not belong to the
 	// submission: its repetition may come with other defaults.
 	Defaults belay.Policy
+	swap     bool    // the rules submit it to change the mode of a resource
 	judged   *judged // the result of Judge; nil before Judge is called
 }
 
@@ -296,6 +297,17 @@ func (c *Submit) checkGates(op string) error {
 		if err := checkRate(op, r.Max, r.Per); err != nil {
 			return err
 		}
+	}
+	if r := c.Requires; r != nil {
+		if err := checkName(op, "the resource's name", r.Resource, true); err != nil {
+			return err
+		}
+		if err := checkName(op, "the resource's mode", r.Mode, true); err != nil {
+			return err
+		}
+	}
+	if c.Swap != "" && !c.swap {
+		return refuse(belay.CodeInvalid, op, "only Belay itself starts the swap of a resource")
 	}
 	return checkName(op, "the target", c.Target, false)
 }

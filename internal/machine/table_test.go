@@ -210,7 +210,7 @@ func TestTheTableIsComplete(t *testing.T) {
 	for _, d := range keyCommands {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(belay.KeyID{1})), "*machine.")] = true
 	}
-	for _, d := range gateDeals {
+	for _, d := range slices.Concat(gateDeals, resourceDeals) {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x.stage, "limit:x")), "*machine.")] = true
 	}
 	for _, name := range commandTypes(t) {

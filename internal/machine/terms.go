@@ -36,8 +36,15 @@ func (c *Submit) atGates(w *world, parent *Execution) error {
 	return nil
 }
 
-// besideAncestors refuses a child that names a limit which one of its ancestors names.
+// besideAncestors refuses a child that names a limit which one of its ancestors names, or that
+// requires a resource whose mode one of its ancestors changes.
 func (c *Submit) besideAncestors(w *world, parent *Execution) error {
+	for p := parent; p != nil && c.Requires != nil; p = w.execs[p.Parent] {
+		if p.isSwap() && p.Gates.Swap == c.Requires.Resource && !p.State.Terminal() {
+			return refuse(belay.CodeConflict, "submit",
+				"the ancestor %s changes the mode of the resource %q, for which this child would wait", p.ID, p.Gates.Swap)
+		}
+	}
 	l := c.Concurrency
 	if l == nil {
 		return nil

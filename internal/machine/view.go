@@ -25,7 +25,7 @@ func View(r *Record) belay.Execution {
 	e := r.Execution
 	v := belay.Execution{
 		ID: e.ID, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, State: e.State, External: e.External,
-		Gate: e.Gate,
+		Gate: e.WaitsAt(),
 		Seq:  e.Seq, Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses,
 		Worker: e.Worker,
 		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints,
@@ -84,7 +84,7 @@ func reason(e *Execution) *belay.Reason {
 	case e.State == belay.Paused:
 		r.Code, r.Text = "paused", "paused by an operator while "+e.PausedFrom.String()
 	case e.Gate != "":
-		r.Code, r.Text = "gate", "held back by its gate: "+string(e.Gate)
+		r.Code, r.Text = "gate", "held back by its gate: "+string(e.WaitsAt())
 	case e.External:
 		r.Code, r.Text = "external", "waits for an owner from outside to lock it"
 		if e.ReasonText != "" {
