@@ -121,4 +121,6 @@ type ResourceSwap struct {
 type ModeWaiting struct {
 	Mode  string    `json:"mode"`
 	Since time.Time `json:"since"`
+	// Executions is their number, counted up to 101. Lists of gates leave it out.
+	Executions int `json:"executions,omitempty"`
 }

@@ -302,6 +302,9 @@ func (e *Engine) published(b *batch) {
 	}
 	for i := range b.replies {
 		for _, c := range b.replies[i].Follow {
+			if s, ok := c.(*machine.BeginSwap); ok {
+				s.Execution = belay.ExecutionID(e.opt.IDs())
+			}
 			e.committer.send(c)
 		}
 	}

@@ -183,7 +183,7 @@ func (x *explainer) limits(e *machine.Execution) {
 	}
 	if p.StartTimeout > 0 && e.State == belay.Pending && e.Gate == "" && e.AdmitBy == 0 {
 		x.fact("it fails unless a run starts within %s: its start_timeout is %s",
-			ago(e.DueAt.Add(p.StartTimeout.D()), x.now), brief(p.StartTimeout.D()))
+			ago(e.DueSince().Add(p.StartTimeout.D()), x.now), brief(p.StartTimeout.D()))
 	}
 	if !x.view.Deadline.IsZero() {
 		x.fact("it fails unless it ends within %s: its timeout is %s", ago(machine.At(x.view.Deadline), x.now),

@@ -23,22 +23,27 @@ func (r *Reader) readGates(ctx context.Context, x *explainer) error {
 		return nil
 	}
 	ids := e.Asks()
-	if e.Gate != "" {
-		ids = slices.Insert(slices.DeleteFunc(ids, func(id belay.GateID) bool { return id == e.Gate }), 0, e.Gate)
+	at := e.WaitsAt()
+	if at != "" {
+		ids = slices.Insert(slices.DeleteFunc(ids, func(id belay.GateID) bool { return id == at }), 0, at)
 	}
 	for _, id := range ids {
 		g, stops, err := r.stops(ctx, e, id, x.now)
 		if err != nil {
 			return err
 		}
-		if stops || id == e.Gate {
+		if stops || id == at {
 			x.gates = append(x.gates, g)
 		}
 	}
 	if len(x.gates) == 0 {
 		return nil
 	}
-	for _, id := range first(x.gates[0].Holders) {
+	uses := first(x.gates[0].Holders)
+	if g := x.gates[0].Resource; g != nil && g.Swapping != nil {
+		uses = []belay.ExecutionID{g.Swapping.Execution}
+	}
+	for _, id := range uses {
 		rec, err := r.store.Read(ctx, store.Read{Execution: id})
 		if belay.CodeOf(err) == belay.CodeNotFound { // the gate was deleted since the list was read
 			continue
@@ -61,8 +66,11 @@ func (r *Reader) stops(ctx context.Context, e *machine.Execution, id belay.GateI
 	}
 	row := &found.Gate
 	g.Holders, g.Line = row.Holders, row.Heads
-	if id == e.Gate {
-		g.GateInfo, err = machine.GateView(id, row.Object, &row.Count, now)
+	if id == e.WaitsAt() {
+		if g.GateInfo, err = machine.GateView(id, row.Object, &row.Count, now); err == nil && e.Gate != id {
+			found, err = r.store.Query(ctx, store.Query{Of: store.OneGate, Gate: e.Gate, Limit: gateNames})
+			g.Line, g.Waiting = found.Gate.Heads, found.Gate.Count.Line
+		}
 		return g, true, err
 	}
 	g.GateInfo, stops, err = machine.Stops(e, id, row.Object, &row.Count, now)
@@ -82,7 +90,7 @@ func (x *explainer) gated() {
 		x.out.Facts = slices.Insert(x.out.Facts, n, "when this gate is open, it waits again, since "+why)
 	}
 	if e.DueAt != 0 && e.DueAt < x.now {
-		x.fact("it has been due for %s; this wait uses up no attempt", ago(x.now, e.DueAt))
+		x.fact("it has been due for %s; this wait uses up no attempt", ago(x.now, e.DueSince()))
 	}
 	if e.External {
 		x.fact("no worker runs it: a program that locks it becomes its owner, and a lock is refused until then")
@@ -101,6 +109,8 @@ func (x *explainer) shut(g *belay.GateDetail) string {
 	case g.Breaker != nil && g.Breaker.State != string(machine.BreakerClosed):
 		x.broken(g)
 		return fmt.Sprintf("the circuit breaker of %s is %s", name, strings.ReplaceAll(g.Breaker.State, "_", "-"))
+	case g.Resource != nil:
+		return x.otherMode(g)
 	case g.Limit != nil && g.Held >= g.Limit.Max:
 		x.full(g)
 		return fmt.Sprintf("%s is full: %d of %s %s taken", partOf(belay.GateLimit, g), g.Held,

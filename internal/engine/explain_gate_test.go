@@ -27,6 +27,10 @@ var gatedCases = []struct {
 	// before is the number of executions that are submitted before the explained one. The field
 	// fail is how many of these run and fail.
 	before, fail int
+	// earlier, if set, are the gates of the executions that are submitted before.
+	earlier *belay.Gates
+	// then happens after the submissions.
+	then func(e *engine.Engine)
 }{
 	{name: "a limit is full", own: belay.Gates{Concurrency: &belay.Concurrency{Name: "crawler", Max: 1}}, before: 3},
 	{name: "a rate is used up", before: 2,
@@ -58,9 +62,42 @@ var gatedCases = []struct {
 	{name: "a queue has a rate", before: 1, gate: belay.GateChange{
 		Gate: "queue:default", Action: belay.GateSetRate, Max: 1, Per: belay.Duration(time.Minute),
 	}},
+	{name: "a resource is in another mode", before: 2, own: requiring("llama"), earlier: gatesOf(requiring("qwen"))},
+	{name: "the mode of a resource is due", before: 1, own: requiring("llama"), earlier: gatesOf(requiring("qwen")),
+		gate: resourceTerms(belay.ResourceTerms{MaxWait: belay.Duration(time.Second)})},
+	{name: "a resource keeps its mode for a while", before: 1, own: requiring("llama"),
+		gate:    resourceTerms(belay.ResourceTerms{MinResidency: belay.Duration(time.Minute)}),
+		earlier: gatesOf(requiring("qwen")), then: func(e *engine.Engine) {
+			d, _ := e.Gate(context.Background(), "resource:gpu")
+			_, _ = e.Control(context.Background(), belay.Control{
+				Execution: d.Holders[0], Action: belay.ActionQuarantine, Op: belay.OpID{1},
+			})
+		}},
+	{name: "the mode of a resource changes", own: requiring("llama"),
+		gate: resourceTerms(belay.ResourceTerms{Swap: &belay.ResourceSwapper{Workflow: "load"}})},
+	{name: "the mode of a resource could not be changed", own: requiring("llama"),
+		gate: resourceTerms(belay.ResourceTerms{Swap: &belay.ResourceSwapper{Workflow: "load"}}),
+		then: func(e *engine.Engine) {
+			d, _ := e.Gate(context.Background(), "resource:gpu")
+			_, _ = e.Control(context.Background(), belay.Control{
+				Execution: d.Resource.Swapping.Execution, Action: belay.ActionCancel, Op: belay.OpID{1},
+			})
+		}},
 	{name: "a workflow is paused for a time", gate: belay.GateChange{
 		Gate: "workflow:w", Action: belay.GatePause, Actor: "ann",
 	}},
+}
+
+func requiring(mode string) belay.Gates {
+	return belay.Gates{Requires: &belay.Requires{Resource: "gpu", Mode: mode}}
+}
+
+func gatesOf(g belay.Gates) *belay.Gates { return &g }
+
+func resourceTerms(t belay.ResourceTerms) belay.GateChange {
+	return belay.GateChange{
+		Gate: "resource:gpu", Action: belay.GateSetResource, Resource: &t, Actor: "ann", Reason: "one GPU",
+	}
 }
 
 var anID = regexp.MustCompile(`ex_[0-9a-z]{26}`)
@@ -93,8 +130,12 @@ func TestGatesAreExplained(t *testing.T) {
 			}
 			var last belay.ExecutionID
 			for i := range c.before + 1 {
+				own := c.own
+				if c.earlier != nil && i < c.before {
+					own = *c.earlier
+				}
 				out := must[[]belay.Submitted](t)(e.Submit(ctx, belay.Submission{
-					Workflow: "w", Gates: c.own, Policy: belay.Policy{MaxAttempts: 1},
+					Workflow: "w", Gates: own, Policy: belay.Policy{MaxAttempts: 1},
 				}))
 				last = out[0].ID
 				r := claim()
@@ -110,6 +151,10 @@ func TestGatesAreExplained(t *testing.T) {
 					}
 					synctest.Wait()
 				}
+			}
+			if c.then != nil {
+				synctest.Wait()
+				c.then(e)
 			}
 			time.Sleep(5 * time.Second)
 			x := must[belay.Explanation](t)(e.Explain(ctx, last))

@@ -33,6 +33,9 @@ func (r *Reader) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, e
 	g := &found.Gate
 	info, err := machine.GateView(id, g.Object, &g.Count, r.store.Now())
 	d := belay.GateDetail{GateInfo: info, Holders: g.Holders, Line: g.Heads}
+	if err == nil && d.Resource != nil {
+		err = r.readLines(ctx, &d)
+	}
 	if d.Holders == nil {
 		d.Holders = []belay.ExecutionID{}
 	}
@@ -40,6 +43,23 @@ func (r *Reader) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, e
 		d.Line = []belay.ExecutionID{}
 	}
 	return d, err
+}
+
+// readLines adds the executions that wait for the modes of a resource: each mode has a line of its own.
+func (r *Reader) readLines(ctx context.Context, d *belay.GateDetail) error {
+	for i := range d.Resource.Waiting {
+		w := &d.Resource.Waiting[i]
+		q := store.Query{Of: store.OneGate, Gate: machine.LineOf(d.ID, w.Mode), Limit: gateNames}
+		found, err := r.store.Query(ctx, q)
+		if err != nil {
+			return err
+		}
+		w.Executions = found.Gate.Count.Line
+		d.Waiting = min(d.Waiting+w.Executions, machine.MaxHeads+1)
+		d.Line = append(d.Line, found.Gate.Heads...)
+		d.Line = d.Line[:min(len(d.Line), gateNames)]
+	}
+	return nil
 }
 
 // Gates lists the gates that operators have set or executions have named, without their executions.

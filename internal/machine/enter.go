@@ -202,7 +202,7 @@ func (w *world) lineFor(e *Execution, g *gate) belay.GateID {
 		return g.id
 	}
 	g.dirty = true
-	id := lineOf(g.id, e.Gates.Requires.Mode)
+	id := LineOf(g.id, e.Gates.Requires.Mode)
 	if line := w.gate(id); line != nil {
 		line.line++
 	}
@@ -458,9 +458,9 @@ func (c *Admit) Need(n *Need) {
 		return
 	}
 	for _, mode := range c.Modes {
-		n.Counts = append(n.Counts, lineOf(c.Gate, mode))
+		n.Counts = append(n.Counts, LineOf(c.Gate, mode))
 	}
-	n.addLine(lineOf(c.Gate, c.Lead), c.Heads)
+	n.addLine(LineOf(c.Gate, c.Lead), c.Heads)
 }
 
 func (c *Admit) apply(w *world) (Reply, error) {
@@ -546,10 +546,8 @@ func (e *Execution) Claimable(now Time) Time {
 		return max(e.DueAt, now)
 	case e.AdmitBy != 0:
 		return max(e.DueAt, e.AdmitBy.Add(-admitFor))
-	case e.DueAt == 0:
-		return 0
 	}
-	return max(e.DueAt, e.ProgressAt) // a run that has yielded its resource is due since its submission
+	return e.DueSince()
 }
 
 // lapse takes back the unused places of an execution that a gate has let through and that no worker

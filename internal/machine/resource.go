@@ -78,9 +78,9 @@ const (
 // contain no control characters.
 const lineMark = "\x1f"
 
-// lineOf returns the id of the line in which executions wait for a mode of a resource. Each mode has a
+// LineOf returns the id of the line in which executions wait for a mode of a resource. Each mode has a
 // line of its own, so that a store finds the executions of one mode among many others.
-func lineOf(resource belay.GateID, mode string) belay.GateID {
+func LineOf(resource belay.GateID, mode string) belay.GateID {
 	return resource + lineMark + belay.GateID(mode)
 }
 
@@ -306,6 +306,16 @@ func (e *Execution) requires(resource belay.GateID) bool {
 // yields reports whether the run of the execution was asked to yield its resource, and may be asked so.
 func (e *Execution) yields() bool {
 	return e.Preempting && e.Places&PlaceResource != 0 && e.Gates.Requires.Preemptible
+}
+
+// DueSince is the time since which the execution waits for a run, 0 if it is not due. It differs from
+// DueAt after a run has yielded its resource: DueAt is then the time of the submission, which puts the
+// execution at the head of its lane.
+func (e *Execution) DueSince() Time {
+	if e.DueAt == 0 {
+		return 0
+	}
+	return max(e.DueAt, e.ProgressAt)
 }
 
 // isSwap reports whether the execution changes the mode of a resource.

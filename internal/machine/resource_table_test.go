@@ -206,6 +206,6 @@ func resourceParts(s *stage, r *Resource, add func(string, ...any)) {
 		add("failed %d", r.Failures)
 	}
 	for _, x := range r.Wants {
-		add("%s waits %d", x.Mode, len(s.parked(lineOf(gpu, x.Mode))))
+		add("%s waits %d", x.Mode, len(s.parked(LineOf(gpu, x.Mode))))
 	}
 }

@@ -60,7 +60,7 @@ func (r *Resource) lead(next string) string {
 
 // forgetEmpty forgets a mode whose line is empty.
 func (w *world) forgetEmpty(g *gate, mode string) {
-	line := w.gate(lineOf(g.id, mode))
+	line := w.gate(LineOf(g.id, mode))
 	if line == nil || !line.counted || line.waits() {
 		return
 	}
@@ -88,7 +88,7 @@ func (w *world) spread(g *gate) {
 // admitLine lets the waiting executions of the present mode through.
 func (w *world) admitLine(g *gate, c *Admit) {
 	r := g.resource()
-	id, let := lineOf(g.id, r.Mode), 0
+	id, let := LineOf(g.id, r.Mode), 0
 	for _, e := range w.lines[id] {
 		if e.Gate == id {
 			w.admit(e, g)

@@ -59,7 +59,7 @@ func (e *Execution) times() times {
 		t.scheduled = after(e.ScheduledAt, p.ScheduledTimeout)
 	case e.Gate != "" || e.AdmitBy != 0: // the wait at a gate does not count towards the start timeout
 	case e.State == belay.Pending, e.PausedFrom == belay.Pending:
-		t.start = after(max(e.DueAt, e.ProgressAt), p.StartTimeout)
+		t.start = after(e.DueSince(), p.StartTimeout)
 	}
 	return t
 }

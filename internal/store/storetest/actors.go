@@ -44,7 +44,8 @@ var lane = machine.NewLane("default", "w", "", 0, nil)
 var lanes = func() []machine.Lane {
 	alone := lane
 	alone.ID = lane.ID.Alone()
-	return []machine.Lane{lane, alone}
+	swaps := machine.NewLane("default", "w", "", belay.MaxPriority, nil) // of the executions that change modes
+	return []machine.Lane{swaps, lane, alone}
 }()
 
 // claim wins up to n executions; number must be higher with each call.

@@ -26,7 +26,7 @@ func (w *walker) command() machine.Command {
 		w.heartbeat)
 	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept,
 		w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
-	rarely := one(w, w.setGate, w.setGate, w.admit, w.cancelReplaced, w.outcome, w.callTarget, w.createKey, w.revokeKey,
+	rarely := one(w, w.setGate, w.setGate, w.resource, w.resource, w.admit, w.cancelReplaced, w.outcome, w.callTarget, w.createKey, w.revokeKey,
 		w.openWorker, w.end, w.expire, w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)
@@ -189,12 +189,34 @@ func (w *walker) gates() (g belay.Gates) {
 	if w.chance(3) {
 		g.Target = one(w, "t", "u")
 	}
+	if w.chance(4) {
+		g.Requires = &belay.Requires{Resource: "gpu", Mode: one(w, "A", "B"), Preemptible: w.chance(2)}
+	}
 	return g
 }
 
 func (w *walker) gate() belay.GateID {
 	return one[belay.GateID](w, "limit:x", "limit:y", "rate:r", "target:t", "target:u", "queue:default", "queue:q",
-		"workflow:w")
+		"workflow:w", "resource:gpu", "resource:gpu")
+}
+
+// resource draws a command that concerns a resource: a change of its terms, or a command that usually
+// follows from another one.
+func (w *walker) resource() machine.Command {
+	const gpu = belay.GateID("resource:gpu")
+	terms := &belay.ResourceTerms{MaxWait: belay.Duration(time.Second)}
+	if w.chance(2) {
+		terms.Swap = &belay.ResourceSwapper{Workflow: "w"}
+	}
+	begin := &machine.BeginSwap{Gate: gpu, To: one(w, "A", "B"), Execution: w.fresh()}
+	w.known = add(w.known, begin.Execution)
+	return one[machine.Command](w,
+		&machine.SetGate{GateChange: belay.GateChange{Gate: gpu, Action: belay.GateSetResource, Resource: terms}},
+		&machine.SetGate{GateChange: belay.GateChange{Gate: gpu, Action: belay.GateUnsetResource}},
+		&machine.Admit{Gate: gpu, Heads: 9, Modes: []string{"A", "B"}, Lead: one(w, "A", "B")},
+		&machine.EndSwap{Gate: gpu, Execution: w.execution(0)}, begin, begin,
+		&machine.AskHolders{Gate: gpu}, &machine.Yield{Gate: gpu, Execution: w.execution(0)},
+	)
 }
 
 func (w *walker) setGate() machine.Command {

@@ -94,6 +94,61 @@ var gateCases = []testCase{
 			e.Errorf("the head was not let through: %+v", *r)
 		}
 	}},
+	{"the lines of the modes of a resource are apart", func(e *env) {
+		in := func(mode string) func(*belay.Submission) {
+			return func(s *belay.Submission) { s.Requires = &belay.Requires{Resource: "gpu", Mode: mode} }
+		}
+		worker := e.open()
+		holder := e.run(worker, 1, in("A"))
+		ids := []belay.ExecutionID{e.submit(in("B")), e.submit(in("C")), e.submit(in("B"))}
+		e.fold(e.claims(worker, 2, 10))
+		const gate, b, c = belay.GateID("resource:gpu"), "resource:gpu\x1fB", "resource:gpu\x1fC"
+		e.same("counts", []machine.GateCount{{Gate: gate, Held: 1, Members: 1}, {Gate: b, Line: 2}, {Gate: c, Line: 1}},
+			e.counts(gate, b, c))
+		rows := e.rows(machine.Need{Lines: []machine.LineQuery{{Gate: b, Limit: 9}, {Gate: c, Limit: 9}}})
+		e.same("lines", []machine.GateLine{
+			{Gate: b, Heads: []belay.ExecutionID{ids[0], ids[2]}}, {Gate: c, Heads: ids[1:2]},
+		}, rows.Lines)
+		e.same("members", []machine.Place{{Gate: gate, Execution: holder.Execution, Held: true}},
+			e.rows(machine.Need{Members: []machine.MemberQuery{{Gate: gate, Limit: 9}}}).Members)
+		e.settle(holder, belay.OutcomeSucceeded) // a crash loses the command that follows
+		e.clock.Advance(time.Second)
+		e.same("due", []machine.ObjectRef{machine.GateRef(gate)}, e.due(0).Objects)
+		for queue := []machine.Command{&machine.Admit{Gate: gate, Heads: 1}}; len(queue) > 0; queue = queue[1:] {
+			queue = append(queue, e.ok(queue[0]).Follow...)
+		}
+		for i, want := range []belay.GateID{"", c, ""} {
+			if r := e.row(ids[i]); r.Gate != want || (r.Places != 0) != (want == "") {
+				e.Errorf("execution %d waits at %q with the places %b", i, r.Gate, r.Places)
+			}
+		}
+	}},
+	{"the execution that changes the mode of a resource is stored with the gate", func(e *env) {
+		const gate = belay.GateID("resource:gpu")
+		e.ok(&machine.SetGate{GateChange: belay.GateChange{
+			Gate: gate, Action: belay.GateSetResource, Actor: "ann",
+			Resource: &belay.ResourceTerms{Swap: &belay.ResourceSwapper{Workflow: "w"}},
+		}})
+		e.submit(func(s *belay.Submission) { s.Requires = &belay.Requires{Resource: "gpu", Mode: "A"} })
+		worker := e.open()
+		e.fold(e.claims(worker, 1, 10))
+		begin := &machine.BeginSwap{Gate: gate, To: "A", Execution: e.id()}
+		e.ok(begin)
+		if x := e.row(begin.Execution); x.Gates == nil || x.Gates.Swap != "gpu" || x.Ready() == 0 {
+			e.Errorf("its row is %+v", *x)
+		}
+		if won := e.claim(worker, 2, 1); len(won) != 1 || won[0].Execution != begin.Execution {
+			e.Fatalf("the worker claims %v", won)
+		}
+		if got := e.ok(&machine.EndSwap{Gate: gate, Execution: begin.Execution}); !got.Replayed {
+			e.Errorf("the swap ended while its execution runs")
+		}
+		trail := e.query(store.Query{Of: store.Trail, Limit: 9}).Trail
+		if len(trail) != 2 || trail[0].Action != "swap" || trail[0].Actor != machine.System ||
+			trail[0].Name != string(gate) {
+			e.Errorf("the audit says %+v", trail)
+		}
+	}},
 	{"a gate is read with what it holds", func(e *env) {
 		nothing := func(*belay.Submission) {}
 		holder, ids := e.parked(e.open(), nothing, nothing)

@@ -23,6 +23,7 @@ var labels = []string{
 	"cancel child", "tick", "prune", "lock", "repeated lock", "renew", "vacate", "create key", "revoke key",
 	"repeated revoke key", "submit with gates", "set gate", "repeated set gate", "admit", "outcome", "call target",
 	"no worker", "cordon", "uncordon", "cancel replaced", "failed probe", "probe",
+	"begin swap", "end swap", "ask holders", "yield",
 }
 
 // label names the kind of a command.
@@ -119,6 +120,14 @@ func label(c machine.Command) string {
 		return "outcome"
 	case *machine.CallTarget:
 		return "call target"
+	case *machine.BeginSwap:
+		return "begin swap"
+	case *machine.EndSwap:
+		return "end swap"
+	case *machine.AskHolders:
+		return "ask holders"
+	case *machine.Yield:
+		return "yield"
 	}
 	panic("storetest: a command without a label")
 }

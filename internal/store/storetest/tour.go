@@ -29,6 +29,7 @@ func tour(w *walker) {
 	g.control(worker)
 	g.outside()
 	g.keys()
+	g.resources(worker)
 	g.gated(worker)
 	g.sessions(worker)
 	w.clock.Advance(time.Hour)
@@ -77,6 +78,58 @@ func (g *guide) gated(worker belay.WorkerID) {
 		for _, c := range g.must(replacing).Follow {
 			g.must(c)
 		}
+	}
+}
+
+// resources sends the commands that concern resources.
+func (g *guide) resources(worker belay.WorkerID) {
+	needs := func(mode string) {
+		g.must(&machine.Submit{Submission: belay.Submission{ID: g.fresh(), Workflow: "w", Gates: belay.Gates{
+			Requires: &belay.Requires{Resource: "gpu", Mode: mode, Preemptible: true},
+		}}})
+	}
+	g.must(&machine.SetGate{GateChange: belay.GateChange{
+		Gate: "resource:gpu", Action: belay.GateSetResource, Op: g.fresh(), Resource: &belay.ResourceTerms{
+			MaxWait: belay.Duration(time.Millisecond), Swap: &belay.ResourceSwapper{Workflow: "w"},
+		},
+	}})
+	needs("A")
+	g.drained(worker)
+	g.ended(g.next(worker)) // the swap
+	first := g.next(worker)
+	needs("B")
+	g.drained(worker)
+	g.clock.Advance(time.Second)
+	g.followed(&machine.Admit{Gate: "resource:gpu", Heads: 1}) // asks the first one to yield
+	g.followed(&machine.Settle{Settlement: belay.Settlement{
+		Lease: first, Op: g.fresh(), Outcome: belay.OutcomePreempted,
+	}})
+	g.ended(g.next(worker)) // the second swap
+	g.drained(worker)       // the first one waits for its mode
+	g.ended(g.next(worker))
+}
+
+// drained makes the worker claim, where it wins nothing, and sends what follows.
+func (g *guide) drained(worker belay.WorkerID) {
+	g.claims++
+	g.followed(&machine.Claim{
+		ClaimRequest: belay.ClaimRequest{Worker: worker, Number: g.claims, Slots: 1}, Lanes: lanes,
+		Secrets: []belay.Secret{g.fresh()},
+	})
+}
+
+// ended ends a run and sends what follows.
+func (g *guide) ended(l belay.Lease) {
+	g.followed(&machine.Settle{Settlement: belay.Settlement{Lease: l, Op: g.fresh(), Outcome: belay.OutcomeSucceeded}})
+}
+
+// followed sends a command and the commands that follow from it.
+func (g *guide) followed(c machine.Command) {
+	for queue := []machine.Command{c}; len(queue) > 0; queue = queue[1:] {
+		if s, ok := queue[0].(*machine.BeginSwap); ok {
+			s.Execution = g.fresh()
+		}
+		queue = append(queue, g.must(queue[0]).Follow...)
 	}
 }
 
