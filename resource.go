@@ -104,6 +104,11 @@ type GateResourceInfo struct {
 	// ResourceTerms are the terms that apply. Set says whether an operator has set them; By and Reason
 	// are the operator and the operator's reason.
 	ResourceTerms
+	// MinResidencyMS and MaxWaitMS are the durations in milliseconds, for programs that do not read
+	// Go's durations.
+	MinResidencyMS int64 `json:"min_residency_ms,omitempty"`
+	MaxWaitMS      int64 `json:"max_wait_ms"`
+
 	Set    bool   `json:"set,omitempty"`
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`

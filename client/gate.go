@@ -15,7 +15,9 @@ import (
 )
 
 // gateKinds are the kinds of gates.
-var gateKinds = []string{belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow}
+var gateKinds = []string{
+	belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow, belay.GateResource,
+}
 
 // checkGate refuses an id that no gate can have, as an engine in this process does. In a URL path
 // such an id could lead to another route.
@@ -78,8 +80,12 @@ func (c *Client) ChangeGate(ctx context.Context, g belay.GateChange) (belay.Gate
 		r.path, v = r.path+"/rate", wire.GateRate{Max: g.Max, Per: g.Per, By: by}
 	case belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic:
 		r.path, v = r.path+"/breaker", wire.GateBreaker{State: wire.BreakerStateOf(g.Action), By: by}
-	case belay.GateUnsetLimit, belay.GateUnsetRate:
-		part := map[belay.GateAction]string{belay.GateUnsetLimit: "/limit", belay.GateUnsetRate: "/rate"}[g.Action]
+	case belay.GateSetResource:
+		r.path, v = r.path+"/resource", wire.GateResourceOf(g.Resource, by)
+	case belay.GateUnsetLimit, belay.GateUnsetRate, belay.GateUnsetResource:
+		part := map[belay.GateAction]string{
+			belay.GateUnsetLimit: "/limit", belay.GateUnsetRate: "/rate", belay.GateUnsetResource: "/resource",
+		}[g.Action]
 		r.method, r.path, r.query = http.MethodDelete, r.path+part, url.Values{}
 		set(r.query, "reason", g.Reason)
 		set(r.query, "actor", g.Actor)

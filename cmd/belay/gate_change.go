@@ -76,6 +76,10 @@ func changeable(g *belay.GateInfo, action belay.GateAction) bool {
 		return lane || g.Kind == belay.GateRate
 	case belay.GateUnsetRate:
 		return g.Rate != nil && g.Rate.Set
+	case belay.GateSetResource:
+		return g.Kind == belay.GateResource
+	case belay.GateUnsetResource:
+		return g.Resource != nil && g.Resource.Set
 	case belay.GateAutomatic:
 		return g.Breaker != nil && g.Breaker.Forced
 	default:

@@ -10,7 +10,10 @@ import (
 )
 
 // ownGates are the flags for the gates that a submission names.
-type ownGates struct{ concurrency, whenFull, rate, target string }
+type ownGates struct {
+	concurrency, whenFull, rate, target, requires string
+	preemptible                                   bool
+}
 
 func (f *ownGates) register(a *app, c *cobra.Command) {
 	c.Flags().StringVar(&f.concurrency, "concurrency", "",
@@ -22,7 +25,11 @@ func (f *ownGates) register(a *app, c *cobra.Command) {
 	c.Flags().StringVar(&f.target, "target", "",
 		"the `name` of what the execution calls, like payments:charge; the execution waits while the circuit breaker "+
 			"of the target is open")
-	for _, flag := range []string{"concurrency", "rate"} {
+	c.Flags().StringVar(&f.requires, "requires", "",
+		"the resource that the runs use, and its mode, as `RESOURCE=MODE`, like gpu=llama; runs of other modes wait")
+	c.Flags().BoolVar(&f.preemptible, "preemptible", false,
+		"with --requires: yield at the next step or wait when another mode has waited for the maximum wait")
+	for _, flag := range []string{"concurrency", "rate", "requires"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = c.RegisterFlagCompletionFunc("target", a.completeNames(belay.GateTarget, false))
@@ -62,5 +69,17 @@ func (f *ownGates) gates() (g belay.Gates, err error) {
 		g.Rate = &r
 	}
 	g.Target = f.target
+	if f.preemptible && f.requires == "" {
+		return g, usage("--preemptible needs --requires")
+	}
+	if f.requires != "" {
+		i := strings.LastIndexByte(f.requires, '=')
+		if i < 1 || i == len(f.requires)-1 {
+			return g, usage("--requires %s is not of the form RESOURCE=MODE, as in gpu=llama", quoted(f.requires))
+		}
+		g.Requires = &belay.Requires{
+			Resource: f.requires[:i], Mode: f.requires[i+1:], Preemptible: f.preemptible,
+		}
+	}
 	return g, nil
 }

@@ -15,23 +15,26 @@ import (
 )
 
 // gateKinds are the kinds of gates.
-var gateKinds = []string{belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow}
+var gateKinds = []string{
+	belay.GateLimit, belay.GateRate, belay.GateTarget, belay.GateQueue, belay.GateWorkflow, belay.GateResource,
+}
 
 func (a *app) gatesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "gates", Short: "Show limits, rates, circuit breakers and pauses", Args: none,
-		Long: `Show the gates: the limits, rates, circuit breakers and pauses that decide when an
-execution may start a run. An execution at a gate that is shut waits, and no attempt is
-counted. A gate is a kind and a name:
+		Use: "gates", Short: "Show limits, rates, circuit breakers, resources and pauses", Args: none,
+		Long: `Show the gates: the limits, rates, circuit breakers, resources and pauses that decide
+when an execution may start a run. An execution at a gate that is shut waits, and no
+attempt is counted. A gate is a kind and a name:
 
   limit:NAME      the executions that name the limit (belay submit --concurrency)
   rate:NAME       the runs that name the rate (belay submit --rate)
   target:NAME     the circuit breaker of what runs call (belay submit --target)
   queue:NAME      all runs of a queue
   workflow:NAME   all runs of a workflow
+  resource:NAME   the runs that use a resource in a mode (belay submit --requires)
 
 belay pause and belay resume pause a queue, a workflow or a target; belay limits, belay
-rates and belay breakers change the other parts of a gate.`,
+rates, belay breakers and belay resources change the other parts of a gate.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.gatesLsCommand("", ""), a.gatesGetCommand())
@@ -39,7 +42,7 @@ rates and belay breakers change the other parts of a gate.`,
 }
 
 // gatesLsCommand returns a command that lists the gates of one kind, or of the kind that --kind
-// names. If part is limit, rate or breaker, the command lists only gates that have this part.
+// names. If part is limit, rate, breaker or resource, the command lists only gates that have this part.
 func (a *app) gatesLsCommand(kind, part string) *cobra.Command {
 	var limit int
 	c := &cobra.Command{
@@ -79,7 +82,7 @@ func (a *app) gatesLsCommand(kind, part string) *cobra.Command {
 	return a.readFlag(c)
 }
 
-// listGates reads the gates that have the part (limit, rate or breaker), or all gates if part is
+// listGates reads the gates that have the part (limit, rate, breaker or resource), or all gates if part is
 // empty. It returns at most limit gates, and reports whether there are more.
 func listGates(ctx context.Context, r reader, kind, part string, limit int) (gates []belay.GateInfo, more bool,
 	err error) {
@@ -91,7 +94,7 @@ func listGates(ctx context.Context, r reader, kind, part string, limit int) (gat
 		for _, g := range page.Gates {
 			switch {
 			case part == "limit" && g.Limit == nil, part == "rate" && g.Rate == nil,
-				part == "breaker" && g.Breaker == nil:
+				part == "breaker" && g.Breaker == nil, part == "resource" && g.Resource == nil:
 			case len(gates) == limit:
 				return gates, true, nil
 			default:
@@ -116,6 +119,10 @@ func (a *app) printGates(gates []belay.GateInfo) error {
 		return nil
 	}
 	head := []string{"GATE", "STATE", "LIMIT", "RATE", "BREAKER", "WHY"}
+	resources := !slices.ContainsFunc(gates, func(g belay.GateInfo) bool { return g.Resource == nil })
+	if resources {
+		head = []string{"RESOURCE", "STATE", "MODE", "NEXT", "WHY"}
+	}
 	if a.wide() {
 		head = append(head, "CHANGED", "BY")
 	}
@@ -123,6 +130,9 @@ func (a *app) printGates(gates []belay.GateInfo) error {
 	for i := range gates {
 		g := &gates[i]
 		row := []string{string(g.ID), gateState(g), limitOf(g), rateOf(g), breakerOf(g), whyShut(g)}
+		if r := g.Resource; resources {
+			row = []string{g.Name, string(r.State), dash(r.Mode), dash(nextMode(r)), whyShut(g)}
+		}
 		if a.wide() {
 			row = append(row, since(g.UpdatedAt)+" ago", dash(g.UpdatedBy))
 		}
@@ -247,6 +257,9 @@ func (a *app) printGate(g *belay.GateDetail) error {
 		if !b.NextRetryAt.IsZero() {
 			say("retry", "at %s", b.NextRetryAt.Local().Format(time.RFC3339))
 		}
+	}
+	if r := g.Resource; r != nil {
+		printResource(g, say)
 	}
 	if g.Waiting > 100 {
 		say("waiting", "more than 100")

@@ -440,6 +440,9 @@ func badGates() []bad {
 		`"rate": {"name": "r", "max": 1, "per": "-1s"}`, `"rate": {"name": "r", "max": 1, "per": "25h"}`,
 		`"rate": {"name": "r", "max": 1000001, "per": "1s"}`, `"rate": {"name": "` + strings.Repeat("r", 201) +
 			`", "max": 1, "per": "1s"}`, `"target": "\u0007"`, `"target": "` + strings.Repeat("t", 201) + `"`, `"target": 1`,
+		`"requires": {"resource": "", "mode": "a"}`, `"requires": {"resource": "gpu"}`, `"requires": {"mode": "a"}`,
+		`"requires": {"resource": "gpu", "mode": "\u001f"}`, `"requires": "gpu"`,
+		`"requires": {"resource": "gpu", "mode": "` + strings.Repeat("m", 201) + `"}`, `"swap": "gpu"`,
 	} {
 		out = append(out, bad{
 			name: "gates", method: "POST", path: "/v1/executions", body: `{"workflow": "w", ` + gates + `}`,
@@ -449,7 +452,11 @@ func badGates() []bad {
 		{"PUT", "target:a/limit", `{"max": 1}`}, {"PUT", "rate:a/limit", `{"max": 1}`},
 		{"PUT", "limit:a/rate", `{"max": 1, "per": "1s"}`}, {"PUT", "target:a/rate", `{"max": 1, "per": "1s"}`},
 		{"PUT", "queue:a/breaker", `{"state": "open"}`}, {"PUT", "limit:a/breaker", `{"state": "closed"}`},
-		{"DELETE", "target:a/limit", ""}, {"DELETE", "limit:a/rate", ""},
+		{"DELETE", "target:a/limit", ""}, {"DELETE", "limit:a/rate", ""}, {"DELETE", "limit:a/resource", ""},
+		{"PUT", "limit:a/resource", `{}`}, {"PUT", "resource:a/limit", `{"max": 1}`},
+		{"PUT", "resource:a/resource", `{"min_residency": "-1s"}`}, {"PUT", "resource:a/resource", `{"max_wait": "25h"}`},
+		{"PUT", "resource:a/resource", `{"min_residency": "2m"}`},
+		{"PUT", "resource:a/resource", `{"swap": {"workflow": "w", "queue": "a\u001fb"}}`},
 		{"PUT", "limit:a/limit", `{"max": 0}`}, {"PUT", "limit:a/limit", `{"max": -1}`},
 		{"PUT", "limit:a/limit", `{"max": 10001}`}, {"PUT", "limit:a/limit", `{"max": 9223372036854775807}`},
 		{"PUT", "rate:a/rate", `{"max": -1, "per": "1s"}`}, {"PUT", "rate:a/rate", `{"max": 1000001, "per": "1s"}`},

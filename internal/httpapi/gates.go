@@ -13,7 +13,7 @@ type gateAt struct {
 }
 
 type gatesRequest struct {
-	Kind   string `query:"kind" enum:"limit,rate,target,queue,workflow" doc:"Only gates of this kind."`
+	Kind   string `query:"kind" enum:"limit,rate,target,queue,workflow,resource" doc:"Only gates of this kind."`
 	Cursor string `query:"cursor" maxLength:"300" doc:"The field next of the previous page."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"100, unless said otherwise."`
 }
@@ -172,6 +172,33 @@ func (a *api) gateParts() {
 		example: `{"state": "open", "reason": "the provider is down"}`, scopes: operate, body: true,
 	}, func(ctx context.Context, in *changeGate[wire.GateBreaker]) (*gateReply, error) {
 		return a.change(ctx, in.Key, in.Body.By, belay.GateChange{Gate: in.ID, Action: in.Body.State.Action()})
+	})
+	add(a, route{
+		id: "setResource", method: http.MethodPut, path: "/v1/gates/{id}/resource", tag: "gates",
+		summary: "Set the terms of a resource: its residency, its longest wait, and the workflow that changes its mode",
+		doc: "Replaces all terms. If the last change of the mode has failed, the next change begins at once. A change " +
+			"that is under way goes on.",
+		example: `{"min_residency": "30s", "max_wait": "5m", "swap": {"workflow": "load-model", "queue": "gpu-1"}, ` +
+			`"reason": "one GPU"}`,
+		scopes: operate, body: true,
+	}, func(ctx context.Context, in *changeGate[wire.GateResource]) (*gateReply, error) {
+		terms, err := in.Body.Terms()
+		if err != nil {
+			return nil, err
+		}
+		return a.change(ctx, in.Key, in.Body.By, belay.GateChange{
+			Gate: in.ID, Action: belay.GateSetResource, Resource: terms,
+		})
+	})
+	add(a, route{
+		id: "unsetResource", method: http.MethodDelete, path: "/v1/gates/{id}/resource", tag: "gates",
+		summary: "Remove the terms of a resource that an operator has set",
+		doc:     "Its modes still exclude each other; the mode changes at once, after a longest wait of a minute.",
+		scopes:  operate, errors: []int{http.StatusUnprocessableEntity},
+	}, func(ctx context.Context, in *unsetGate) (*gateReply, error) {
+		return a.change(ctx, in.Key, wire.By{Reason: in.Reason, Actor: in.Actor}, belay.GateChange{
+			Gate: in.ID, Action: belay.GateUnsetResource,
+		})
 	})
 	for _, of := range []struct {
 		id, part string

@@ -36,6 +36,7 @@ type (
 	code           struct{}
 	gateID         struct{}
 	whenFull       struct{}
+	resourceState  struct{}
 	failedBy       struct{}
 	cost           struct{}
 )
@@ -78,7 +79,7 @@ func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.Wo
 
 func (trigger) Schema(huma.Registry) *huma.Schema {
 	return listed(belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,
-		belay.TriggerQueue)
+		belay.TriggerQueue, belay.TriggerSwap)
 }
 func (onLost) Schema(huma.Registry) *huma.Schema { return listed(belay.Requeue, belay.Fail) }
 func (onNoWorker) Schema(huma.Registry) *huma.Schema {
@@ -104,10 +105,15 @@ func (code) Schema(huma.Registry) *huma.Schema {
 func (gateID) Schema(huma.Registry) *huma.Schema {
 	most := belay.MaxName + len(belay.GateWorkflow) + 1
 	return &huma.Schema{
-		Type: huma.TypeString, Pattern: `^(limit|rate|target|queue|workflow):` + printable, MaxLength: &most,
-		PatternDescription: "gate like queue:default: a kind (limit, rate, target, queue or workflow), a colon and a name",
+		Type: huma.TypeString, Pattern: `^(limit|rate|target|queue|workflow|resource):` + printable, MaxLength: &most,
+		PatternDescription: "gate like queue:default: a kind (limit, rate, target, queue, workflow or resource), a colon and a name",
 		Examples:           []any{"queue:default"},
 	}
+}
+
+func (resourceState) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.ResourceIdle, belay.ResourceReady, belay.ResourceDraining, belay.ResourceSwapping,
+		belay.ResourceFailed)
 }
 
 func (whenFull) Schema(huma.Registry) *huma.Schema {
@@ -134,6 +140,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.CheckpointKind](): reflect.TypeFor[checkpointKind](),
 	reflect.TypeFor[belay.WorkerState]():    reflect.TypeFor[workerState](),
 	reflect.TypeFor[belay.Trigger]():        reflect.TypeFor[trigger](),
+	reflect.TypeFor[belay.ResourceState]():  reflect.TypeFor[resourceState](),
 	reflect.TypeFor[belay.OnLost]():         reflect.TypeFor[onLost](),
 	reflect.TypeFor[belay.OnExpired]():      reflect.TypeFor[onExpired](),
 	reflect.TypeFor[belay.OnNoWorker]():     reflect.TypeFor[onNoWorker](),

@@ -77,6 +77,8 @@ var scopes = map[string][]belay.Scope{
 	"DELETE /v1/gates/{id}/limit":         {belay.ScopeOperate},
 	"PUT /v1/gates/{id}/rate":             {belay.ScopeOperate},
 	"DELETE /v1/gates/{id}/rate":          {belay.ScopeOperate},
+	"PUT /v1/gates/{id}/resource":         {belay.ScopeOperate},
+	"DELETE /v1/gates/{id}/resource":      {belay.ScopeOperate},
 	"PUT /v1/gates/{id}/breaker":          {belay.ScopeOperate},
 	"POST /v1/queues/{name}/pause":        {belay.ScopeOperate},
 	"POST /v1/queues/{name}/resume":       {belay.ScopeOperate},

@@ -352,6 +352,14 @@ func (w *walker) gates() {
 	w.step(200, "DELETE", "/v1/gates/queue:night/limit?reason=why&actor=ann", "")
 	w.step(200, "DELETE", "/v1/gates/queue:night/rate", "")
 	w.step(422, "DELETE", "/v1/gates/target:x/rate", "")
+	w.step(200, "PUT", "/v1/gates/resource:gpu/resource",
+		`{"min_residency": "30s", "max_wait_ms": 300000, "swap": {"workflow": "load", "timeout_ms": 60000}}`)
+	w.step(422, "PUT", "/v1/gates/resource:gpu/resource", `{"swap": {"workflow": "load", "timeout": "1s", "timeout_ms": 2}}`)
+	w.step(201, "POST", "/v1/executions",
+		`{"workflow": "w", "requires": {"resource": "gpu", "mode": "llama", "preemptible": true}}`)
+	w.step(200, "GET", "/v1/gates?kind=resource", "")
+	w.step(200, "DELETE", "/v1/gates/resource:gpu/resource?reason=done", "")
+	w.step(422, "DELETE", "/v1/gates/queue:x/resource", "")
 	for _, state := range []string{"open", "closed", "automatic"} {
 		w.step(200, "PUT", "/v1/gates/target:payments:charge/breaker", `{"state": "`+state+`", "reason": "why"}`)
 	}

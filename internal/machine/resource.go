@@ -388,7 +388,8 @@ func (r *Resource) view(held int, now Time) *belay.GateResourceInfo {
 	v := &belay.GateResourceInfo{
 		State: r.state(held, now), Mode: r.Mode, Since: r.ReadyAt.Time(), Wanted: r.wanted(held, now),
 		ResourceTerms: t, Set: r.Terms != nil, Failures: r.Failures, Error: r.Error,
-		Waiting: []belay.ModeWaiting{},
+		Waiting: []belay.ModeWaiting{}, MinResidencyMS: t.MinResidency.D().Milliseconds(),
+		MaxWaitMS: t.MaxWait.D().Milliseconds(),
 	}
 	if r.RetryAt > now {
 		v.RetryAt = r.RetryAt.Time()

@@ -26,6 +26,7 @@ type Submit struct {
 	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
 	Budget         *belay.Budget      `json:"budget,omitempty" doc:"The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child."`
 	Target         string             `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
+	Requires       *belay.Requires    `json:"requires,omitempty" doc:"A resource and its mode, which the runs use. Runs of one mode share the resource; runs of its other modes wait. preemptible: a run yields at its next step or wait when another mode has waited for the maximum wait."`
 	Parent         *Lease             `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
 	ParentKey      string             `json:"parent_key,omitempty" maxLength:"200"`
 	PolicyFields
@@ -39,7 +40,7 @@ func SubmitOf(s belay.Submission) Submit {
 		Labels: s.Labels, WorkerLabels: s.WorkerLabels, DueAt: s.DueAt, IdempotencyKey: s.IdempotencyKey,
 		Idempotency: string(s.Idempotency),
 		Trigger:     s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
-		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target,
+		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target, Requires: s.Requires,
 		Budget: s.Budget,
 	}
 	if s.External {

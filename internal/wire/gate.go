@@ -63,12 +63,58 @@ func RateOf(r *belay.Rate) *Rate {
 // gates returns the gates that the submission names. The error is CodeInvalid if the text and the
 // milliseconds of the rate's time differ.
 func (w *Submit) gates() (belay.Gates, error) {
-	g := belay.Gates{Concurrency: w.Concurrency, Target: w.Target}
+	g := belay.Gates{Concurrency: w.Concurrency, Target: w.Target, Requires: w.Requires}
 	if w.Rate == nil {
 		return g, nil
 	}
 	g.Rate = &belay.Rate{Name: w.Rate.Name, Max: w.Rate.Max, Per: w.Rate.Per}
 	return g, eachDuration(millis{"rate.per", &g.Rate.Per, w.Rate.PerMS})
+}
+
+// GateResource sets the terms of a resource.
+type GateResource struct {
+	MinResidency belay.Duration `json:"min_residency,omitempty" doc:"How long the resource keeps a mode at least. Without it: 10s if a workflow performs the swaps (or max_wait, if that is shorter), otherwise none."`
+	MaxWait      belay.Duration `json:"max_wait,omitempty" doc:"After this time, executions of another mode are served next: no further run of the present mode starts. Without it: 1m; at most 24h."`
+	Swap         *SwapWorkflow  `json:"swap,omitempty" doc:"The workflow that changes the mode. Without it, the mode changes at once."`
+	By
+	MinResidencyMS int64 `json:"min_residency_ms,omitempty" minimum:"0" doc:"min_residency in milliseconds."`
+	MaxWaitMS      int64 `json:"max_wait_ms,omitempty" minimum:"0" doc:"max_wait in milliseconds."`
+}
+
+// SwapWorkflow names the workflow that changes the mode of a resource.
+type SwapWorkflow struct {
+	Workflow  string         `json:"workflow" minLength:"1" maxLength:"200" doc:"Its input has the fields resource, from and to; from is empty if the mode is unknown."`
+	Version   string         `json:"version,omitempty" maxLength:"200"`
+	Queue     string         `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
+	Timeout   belay.Duration `json:"timeout,omitempty" doc:"Ends a change that takes longer; 10m without it."`
+	TimeoutMS int64          `json:"timeout_ms,omitempty" minimum:"0" doc:"timeout in milliseconds."`
+}
+
+// GateResourceOf converts the terms of a resource for the wire.
+func GateResourceOf(t *belay.ResourceTerms, by By) GateResource {
+	w := GateResource{By: by}
+	if t == nil {
+		return w
+	}
+	w.MinResidency, w.MaxWait = t.MinResidency, t.MaxWait
+	if s := t.Swap; s != nil {
+		w.Swap = &SwapWorkflow{Workflow: s.Workflow, Version: s.Version, Queue: s.Queue, Timeout: s.Timeout}
+	}
+	return w
+}
+
+// Terms converts the terms from the wire. The error is CodeInvalid if the text and the milliseconds of
+// a duration differ.
+func (w *GateResource) Terms() (*belay.ResourceTerms, error) {
+	t := &belay.ResourceTerms{MinResidency: w.MinResidency, MaxWait: w.MaxWait}
+	all := []millis{
+		{"min_residency", &t.MinResidency, w.MinResidencyMS}, {"max_wait", &t.MaxWait, w.MaxWaitMS},
+	}
+	if s := w.Swap; s != nil {
+		t.Swap = &belay.ResourceSwapper{Workflow: s.Workflow, Version: s.Version, Queue: s.Queue, Timeout: s.Timeout}
+		all = append(all, millis{"swap.timeout", &t.Swap.Timeout, s.TimeoutMS})
+	}
+	return t, eachDuration(all...)
 }
 
 // GateBreaker sets the circuit breaker of a target.

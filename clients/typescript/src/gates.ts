@@ -20,6 +20,9 @@ export interface GateWhy {
   reason?: string;
 }
 
+/** The terms of a resource; durations are texts such as "30s", or numbers of milliseconds in the fields with _ms. */
+export type ResourceTerms = Omit<Schemas["GateResource"], "actor" | "reason" | "$schema">;
+
 export interface GatePause extends GateWhy {
   /** When the pause ends by itself; without it, when an operator ends it. */
   until?: Date | string;
@@ -29,9 +32,9 @@ export interface GatePause extends GateWhy {
 export const gate = (kind: GateKind, name: string): string => `${kind}:${name}`;
 
 /**
- * Gates shows and changes gates: limits, rates, circuit breakers and pauses, which decide when work may start. The id
- * of a gate is a kind, a colon and a name, as in "queue:reports"; a change needs a key with the scope operate. Each
- * change is carried out once, however often it is sent.
+ * Gates shows and changes gates: limits, rates, circuit breakers, resources and pauses, which decide when work may
+ * start. The id of a gate is a kind, a colon and a name, as in "queue:reports"; a change needs a key with the scope
+ * operate. Each change is carried out once, however often it is sent.
  */
 export class Gates {
   readonly #api: Api;
@@ -83,6 +86,26 @@ export class Gates {
   /** removeRate removes the rate that an operator has set. */
   removeRate(id: string, why: GateWhy = {}): Promise<Gate> {
     return answer(this.#api.DELETE("/v1/gates/{id}/rate", { params: { ...change(id), query: { ...why } } }));
+  }
+
+  /**
+   * setResource sets the terms of a resource, whose modes exclude each other: how long it keeps a mode at least, how
+   * long other modes wait, and the workflow that changes the mode. The terms replace all earlier terms.
+   */
+  setResource(name: string, terms: ResourceTerms, why: GateWhy = {}): Promise<Gate> {
+    const params = change(gate("resource", name));
+    return answer(this.#api.PUT("/v1/gates/{id}/resource", { params, body: { ...why, ...terms } }));
+  }
+
+  /** removeResource removes the terms that an operator has set; the modes still exclude each other. */
+  removeResource(name: string, why: GateWhy = {}): Promise<Gate> {
+    const params = { ...change(gate("resource", name)), query: { ...why } };
+    return answer(this.#api.DELETE("/v1/gates/{id}/resource", { params }));
+  }
+
+  /** resource reads a resource: its mode, the runs that use it, and the modes that wait. */
+  resource(name: string): Promise<Gate> {
+    return this.get(gate("resource", name));
   }
 
   /** breakers reads a page of the circuit breakers of targets. */

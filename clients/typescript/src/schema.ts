@@ -1042,6 +1042,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/gates/{id}/resource": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set the terms of a resource: its residency, its longest wait, and the workflow that changes its mode
+         * @description Replaces all terms. If the last change of the mode has failed, the next change begins at once. A change that is under way goes on.
+         */
+        put: operations["setResource"];
+        post?: never;
+        /**
+         * Remove the terms of a resource that an operator has set
+         * @description Its modes still exclude each other; the mode changes at once, after a longest wait of a minute.
+         */
+        delete: operations["unsetResource"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/gates/{id}/resume": {
         parameters: {
             query?: never;
@@ -2148,7 +2172,7 @@ export interface components {
             /** Format: int64 */
             token: number;
             /** @enum {string} */
-            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue";
+            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap";
             version?: string;
             worker?: string;
             worker_labels?: {
@@ -2222,6 +2246,7 @@ export interface components {
             open: boolean;
             pause?: components["schemas"]["GatePaused"];
             rate?: components["schemas"]["GatePace"];
+            resource?: components["schemas"]["GateResourceInfo"];
             /** Format: date-time */
             until?: string;
             /** Format: date-time */
@@ -2243,6 +2268,7 @@ export interface components {
             open: boolean;
             pause?: components["schemas"]["GatePaused"];
             rate?: components["schemas"]["GatePace"];
+            resource?: components["schemas"]["GateResourceInfo"];
             /** Format: date-time */
             until?: string;
             /** Format: date-time */
@@ -2336,6 +2362,61 @@ export interface components {
             per_ms?: number;
             /** @description The reason, which the audit keeps. */
             reason?: string;
+        };
+        GateResource: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /**
+             * @description After this time, executions of another mode are served next: no further run of the present mode starts. Without it: 1m; at most 24h.
+             * @example 90s
+             */
+            max_wait?: string;
+            /**
+             * Format: int64
+             * @description max_wait in milliseconds.
+             */
+            max_wait_ms?: number;
+            /**
+             * @description How long the resource keeps a mode at least. Without it: 10s if a workflow performs the swaps (or max_wait, if that is shorter), otherwise none.
+             * @example 90s
+             */
+            min_residency?: string;
+            /**
+             * Format: int64
+             * @description min_residency in milliseconds.
+             */
+            min_residency_ms?: number;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+            /** @description The workflow that changes the mode. Without it, the mode changes at once. */
+            swap?: components["schemas"]["SwapWorkflow"];
+        };
+        GateResourceInfo: {
+            by?: string;
+            error?: string;
+            /** Format: int64 */
+            failures?: number;
+            /** @example 90s */
+            max_wait?: string;
+            /** Format: int64 */
+            max_wait_ms: number;
+            /** @example 90s */
+            min_residency?: string;
+            /** Format: int64 */
+            min_residency_ms?: number;
+            mode?: string;
+            reason?: string;
+            /** Format: date-time */
+            retry_at?: string;
+            set?: boolean;
+            /** Format: date-time */
+            since?: string;
+            /** @enum {string} */
+            state: "idle" | "ready" | "draining" | "swapping" | "failed";
+            swap?: components["schemas"]["ResourceSwapper"];
+            swapping?: components["schemas"]["ResourceSwap"];
+            waiting: components["schemas"]["ModeWaiting"][];
+            wanted?: string;
         };
         GateResume: {
             /** @description The name of the actor, if the request needs no key. */
@@ -2540,6 +2621,13 @@ export interface components {
         Models: {
             data: components["schemas"]["Model"][];
             object: string;
+        };
+        ModeWaiting: {
+            /** Format: int64 */
+            executions?: number;
+            mode: string;
+            /** Format: date-time */
+            since: string;
         };
         NewKey: {
             /** Format: date-time */
@@ -2848,6 +2936,11 @@ export interface components {
              */
             resolution: "retried" | "requeued";
         };
+        Requires: {
+            mode: string;
+            preemptible?: boolean;
+            resource: string;
+        };
         Resolve: {
             /** @description The name of the reviewer, if the request needs no key. */
             actor?: string;
@@ -2858,6 +2951,20 @@ export interface components {
             generation?: number;
             /** @description The text that the dead letter keeps. */
             notes?: string;
+        };
+        ResourceSwap: {
+            execution: string;
+            from?: string;
+            /** Format: date-time */
+            since: string;
+            to: string;
+        };
+        ResourceSwapper: {
+            queue?: string;
+            /** @example 90s */
+            timeout?: string;
+            version?: string;
+            workflow: string;
         };
         Result: {
             error?: components["schemas"]["Problem"];
@@ -3188,6 +3295,8 @@ export interface components {
             queue?: string;
             /** @description A rate: at most max runs of its name start within the time per. */
             rate?: components["schemas"]["Rate"];
+            /** @description A resource and its mode, which the runs use. Runs of one mode share the resource; runs of its other modes wait. preemptible: a run yields at its next step or wait when another mode has waited for the maximum wait. */
+            requires?: components["schemas"]["Requires"];
             /** @example 90s */
             run_timeout?: string;
             /**
@@ -3249,6 +3358,23 @@ export interface components {
             wait_ms?: number;
             /** @description What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal. */
             wait_text?: string;
+        };
+        SwapWorkflow: {
+            /** @description Without it the queue is named default. */
+            queue?: string;
+            /**
+             * @description Ends a change that takes longer; 10m without it.
+             * @example 90s
+             */
+            timeout?: string;
+            /**
+             * Format: int64
+             * @description timeout in milliseconds.
+             */
+            timeout_ms?: number;
+            version?: string;
+            /** @description Its input has the fields resource, from and to; from is empty if the mode is unknown. */
+            workflow: string;
         };
         TargetAnswer: {
             /** @description Whether the target may be called now; false after the end of a call. */
@@ -6185,7 +6311,7 @@ export interface operations {
                 /** @description The field next of the previous page. */
                 cursor?: string;
                 /** @description Only gates of this kind. */
-                kind?: "limit" | "rate" | "target" | "queue" | "workflow";
+                kind?: "limit" | "rate" | "target" | "queue" | "workflow" | "resource";
                 /** @description 100, unless said otherwise. */
                 limit?: number;
             };
@@ -6513,6 +6639,109 @@ export interface operations {
         };
     };
     unsetRate: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The kind of the gate, a colon and its name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GateDetail"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    setResource: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The kind of the gate, a colon and its name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "min_residency": "30s",
+                 *       "max_wait": "5m",
+                 *       "swap": {
+                 *         "workflow": "load-model",
+                 *         "queue": "gpu-1"
+                 *       },
+                 *       "reason": "one GPU"
+                 *     }
+                 */
+                "application/json": components["schemas"]["GateResource"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GateDetail"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    unsetResource: {
         parameters: {
             query?: {
                 /** @description The name of the actor, if the request needs no key. */

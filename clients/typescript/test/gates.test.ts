@@ -42,6 +42,26 @@ test("gates of every kind are set, shown and removed", async (t) => {
   assert.deepEqual([never.open, never.holders, never.line], [true, [], []]);
 });
 
+test("a resource has one mode at a time, and terms", async (t) => {
+  const belay = new Belay({ url: (await start(t)).url });
+  const swap = { workflow: "load", queue: "gpu-1" };
+  const why = { actor: "ann", reason: "one GPU" };
+  const set = (await belay.gates.setResource("gpu", { max_wait: "5m", min_residency_ms: 30_000, swap }, why)).resource;
+  assert.deepEqual([set?.state, set?.max_wait_ms, set?.min_residency_ms, set?.swap?.queue, set?.by, set?.reason], [
+    "idle",
+    300_000,
+    30_000,
+    "gpu-1",
+    "ann",
+    "one GPU",
+  ]);
+  const waiting = await belay.submit("w", { requires: { resource: "gpu", mode: "llama", preemptible: true } });
+  assert.equal((await belay.get(waiting.id)).state, "pending");
+  await assert.rejects(belay.submit("w", { requires: { resource: "gpu", mode: "" } }), is("invalid"));
+  assert.equal((await belay.gates.removeResource("gpu", why)).resource?.set, undefined);
+  assert.deepEqual((await belay.gates.resource("gpu")).resource?.waiting, []);
+});
+
 test("executions name gates and wait at them", async (t) => {
   const belay = new Belay({ url: (await start(t)).url });
   const concurrency = { name: "x", max: 1 };

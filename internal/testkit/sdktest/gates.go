@@ -275,7 +275,7 @@ var gates = []testCase{
 
 	{"ids that no gate has are refused", func(e *env) {
 		for _, id := range []belay.GateID{
-			"", "/", ".", "..", "x", "queue:", ":x", "Queue:x", "queue:\a", "queue:\x00", "queue:\xff", "resource:x",
+			"", "/", ".", "..", "x", "queue:", ":x", "Queue:x", "queue:\a", "queue:\x00", "queue:\xff", "place:x",
 			belay.Gate(belay.GateQueue, strings.Repeat("n", belay.MaxName+1)), "../keys", "queue",
 		} {
 			_, err := e.b.Gate(e.ctx, id)

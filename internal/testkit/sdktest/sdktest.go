@@ -39,8 +39,9 @@ func Run(t *testing.T, open Open, groups ...string) {
 	}{
 		{"Steps", steps}, {"Waits", waits}, {"Branches", branches}, {"Children", children}, {"Control", control},
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
-		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"DeadLetters", letters}, {"Repairs", repairs},
-		{"Runs", runs}, {"States", follows}, {"Services", services}, {"Replays", replays},
+		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"Resources", resources},
+		{"DeadLetters", letters}, {"Repairs", repairs}, {"Runs", runs}, {"States", follows},
+		{"Services", services}, {"Replays", replays},
 	} {
 		if len(groups) > 0 && !slices.Contains(groups, group.name) {
 			continue
