@@ -53,8 +53,8 @@ func (f *finding) g16taken(r *gateRow, c *commit) {
 	}
 	f.OK()
 	s := f.byID[r.entered[0]]
-	if r.id.Kind() == belay.GateRate || r.id.Kind() == belay.GateTarget {
-		return // g16claim checks the runs at a rate, and g16probes the probes of a target
+	if k := r.id.Kind(); k == belay.GateRate || k == belay.GateTarget || k == belay.GateResource {
+		return // g16claim checks the runs at a rate, g16probes the probes of a target, and g13 the modes of a resource
 	}
 	before, limited := limitOf(&r.was)
 	after, still := limitOf(&r.now)
@@ -110,7 +110,7 @@ func (f *finding) g16row(g *gateRows, e *machine.Execution, c *commit) {
 			f.violation(s, c, "it has a place of %s, and its row says that it has none", id)
 		}
 	}
-	for kind := machine.PlaceLimit; kind <= machine.PlaceWorkflow; kind <<= 1 {
+	for kind := machine.PlaceLimit; kind <= machine.PlaceResource; kind <<= 1 {
 		if e.Places&kind != 0 && gates[kind] == "" {
 			f.violation(s, c, "it has the place %b and no such gate", kind)
 		}
@@ -126,7 +126,7 @@ func (f *finding) g16row(g *gateRows, e *machine.Execution, c *commit) {
 	case owned(e):
 	case e.Places&(machine.PlaceQueue|machine.PlaceWorkflow) != 0:
 		f.violation(s, c, "it is %s and has places of a run: %b", e.State, e.Places)
-	case e.Places&(machine.PlaceRate|machine.PlaceTarget) != 0 && !admitted && e.Gate == "":
+	case e.Places&(machine.PlaceRate|machine.PlaceTarget|machine.PlaceResource) != 0 && !admitted && e.Gate == "":
 		f.violation(s, c, "it is %s and was let through without an end: %b", e.State, e.Places)
 	case e.Places&machine.PlaceLimit != 0 && e.StartedAt == 0 && !admitted && e.Gate == "":
 		f.violation(s, c, "it is %s, never ran and has a place of %s", e.State, limit)
@@ -140,7 +140,7 @@ func (f *finding) g16row(g *gateRows, e *machine.Execution, c *commit) {
 	}
 	before, there := s.before(c)
 	if there && before.Gate != "" && e.Gate == "" && e.AdmitBy != 0 {
-		r := g.row(before.Gate)
+		r := g.row(before.WaitsAt())
 		needs := r.id.Kind() == belay.GateLimit || r.id.Kind() == belay.GateRate || isHalfOpen(&r.was) &&
 			isHalfOpen(&r.now)
 		if needs && !r.places[e.ID] {
@@ -214,7 +214,7 @@ func (f *finding) g16rest(r *gateRow) {
 		k = rows.Counts[0]
 		return nil
 	})
-	if err != nil || k.Held != r.held || k.Members != n || k.Line != len(r.line) {
+	if err != nil || k.Held != r.held || k.Members != n || k.Line != len(r.line) && r.id.Kind() != belay.GateResource {
 		f.violation(nil, nil, "the store has %+v (%v) for %s; written were %d places, %d members and %d in its line", k,
 			err, r.id, r.held, n, len(r.line))
 	}
@@ -317,7 +317,7 @@ func (f *finding) g5gate(g *gateRows, r *gateRow, c *commit) {
 	progress := false
 	for _, e := range c.changes.Executions {
 		before, there := g.byID[e.ID].before(c)
-		progress = progress || there && before.Gate == r.id && e.Gate != r.id
+		progress = progress || there && before.WaitsAt() == r.id && e.WaitsAt() != r.id
 	}
 	switch {
 	case opens == 0:

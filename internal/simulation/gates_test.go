@@ -25,7 +25,8 @@ type gateRow struct {
 	held    int
 	entered []belay.ExecutionID // the executions that got a place in the present commit
 	left    []belay.ExecutionID // the executions that gave a place back in the present commit
-	line    map[belay.ExecutionID]bool
+	// line are the executions that wait at the gate, with the mode of the resource that they require.
+	line map[belay.ExecutionID]string
 
 	probes map[string]machine.Time // the start time of each running probe of the target
 
@@ -55,7 +56,7 @@ func (b *book) eachGateCommit(visit func(*gateRows, *commit)) *gateRows {
 func (g *gateRows) row(id belay.GateID) *gateRow {
 	r := g.rows[id]
 	if r == nil {
-		r = &gateRow{id: id, places: make(map[belay.ExecutionID]bool), line: make(map[belay.ExecutionID]bool)}
+		r = &gateRow{id: id, places: make(map[belay.ExecutionID]bool), line: make(map[belay.ExecutionID]string)}
 		g.rows[id] = r
 	}
 	return r
@@ -96,10 +97,10 @@ func (g *gateRows) enter(c *commit) {
 	}
 	for _, e := range c.changes.Executions {
 		if before, there := g.byID[e.ID].before(c); there && before.Gate != "" {
-			delete(g.change(before.Gate).line, e.ID)
+			delete(g.change(before.WaitsAt()).line, e.ID)
 		}
 		if e.Gate != "" {
-			g.change(e.Gate).line[e.ID] = true
+			g.change(e.WaitsAt()).line[e.ID] = modeOf(e)
 		}
 	}
 }
@@ -182,6 +183,9 @@ func (r *gateRow) opens(now machine.Time) machine.Time {
 		}
 		at = max(at, g.Pause.Until)
 	}
+	if g.Resource != nil {
+		return r.opensFor(at)
+	}
 	switch {
 	case isOpen(g) && g.Breaker.Forced:
 		return 0
@@ -222,6 +226,7 @@ func kindOf(id belay.GateID) machine.Places {
 	return map[string]machine.Places{
 		belay.GateLimit: machine.PlaceLimit, belay.GateRate: machine.PlaceRate, belay.GateTarget: machine.PlaceTarget,
 		belay.GateQueue: machine.PlaceQueue, belay.GateWorkflow: machine.PlaceWorkflow,
+		belay.GateResource: machine.PlaceResource,
 	}[id.Kind()]
 }
 
@@ -240,6 +245,9 @@ func gatesOf(e *machine.Execution) map[machine.Places]belay.GateID {
 		}
 		if g.Target != "" {
 			all[machine.PlaceTarget] = belay.Gate(belay.GateTarget, g.Target)
+		}
+		if g.Requires != nil {
+			all[machine.PlaceResource] = belay.Gate(belay.GateResource, g.Requires.Resource)
 		}
 	}
 	return all

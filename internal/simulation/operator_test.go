@@ -23,6 +23,9 @@ func newOperator(w *world) *operator {
 	o := &operator{c}
 	go func() {
 		defer close(c.done)
+		o.change(ctx, belay.GateChange{
+			Gate: gpu, Action: belay.GateSetResource, Actor: o.name, Op: belay.OpID(o.id()), Resource: w.terms(c.rng),
+		})
 		for c.pause(ctx, between(c.rng, 50*time.Millisecond, time.Second)) {
 			o.act(ctx)
 		}
@@ -34,7 +37,7 @@ func newOperator(w *world) *operator {
 // ownGates; the gates in laneGates concern all executions of a queue or workflow.
 var (
 	laneGates = []belay.GateID{"queue:default", "workflow:play", "workflow:bare", "workflow:outside"}
-	ownGates  = []belay.GateID{"limit:l0", "limit:l1", "rate:r0", "rate:r1", "target:t0", "target:t1"}
+	ownGates  = []belay.GateID{"limit:l0", "limit:l1", "rate:r0", "rate:r1", "target:t0", "target:t1", "resource:gpu"}
 )
 
 // act makes one change. Pauses of queues and workflows are short, since they concern all
@@ -50,6 +53,7 @@ func (o *operator) act(ctx context.Context) {
 		belay.GateLimit:    {belay.GateSetLimit, belay.GateSetLimit, belay.GateUnsetLimit},
 		belay.GateRate:     {belay.GateSetRate, belay.GateUnsetRate, belay.GateUnsetRate},
 		belay.GateTarget:   {belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic, belay.GateAutomatic},
+		belay.GateResource: {belay.GateSetResource, belay.GateSetResource, belay.GateUnsetResource},
 		belay.GateQueue:    {belay.GateSetLimit, belay.GateUnsetLimit, belay.GateSetRate, belay.GateUnsetRate},
 		belay.GateWorkflow: {belay.GateSetLimit, belay.GateUnsetLimit, belay.GateSetRate, belay.GateUnsetRate},
 	}[g.Gate.Kind()]
@@ -61,6 +65,8 @@ func (o *operator) act(ctx context.Context) {
 		}
 	case belay.GateSetLimit:
 		g.Max = 1 + r.IntN(4)
+	case belay.GateSetResource:
+		g.Resource = o.w.terms(r)
 	case belay.GateSetRate:
 		g.Max, g.Per = 1+r.IntN(5), belay.Duration(between(r, 100*time.Millisecond, time.Second))
 	default:
@@ -99,6 +105,9 @@ func writeGates(r *rand.Rand) belay.Gates {
 	}
 	if n := r.IntN(8); n < 2 {
 		g.Target = fmt.Sprint("t", n)
+	}
+	if n := r.IntN(6); n < 3 {
+		g.Requires = &belay.Requires{Resource: gpu.Name(), Mode: string(rune('A' + n)), Preemptible: r.IntN(2) == 0}
 	}
 	return g
 }
@@ -139,6 +148,8 @@ func (w *world) openGates(ctx context.Context, l *link) {
 			return
 		case g.Pause != nil && g.Pause.Until.IsZero():
 			c.Action = belay.GateResume
+		case g.Resource != nil && g.Resource.Set && w.gate.now() > w.healed+breakersCloseAfter:
+			c.Action = belay.GateUnsetResource
 		case b == nil || b.State == "closed":
 			continue
 		case w.gate.now() > w.healed+breakersCloseAfter:

@@ -20,6 +20,7 @@ var sometimes = []string{
 	"submission replayed", "key with another body refused", "repeated write answered", "loss seen by a watcher",
 	"lock refused: held", "lock lost", "lock reopened", "lock asked again", "stale renewal refused",
 	"node died in a commit", "write of a dead process arrived", "deleted after the retention",
+	"swap began", "swap succeeded", "mode changed at once",
 	"parked", "admitted", "admission expired", "place passed on in one commit", "submission rejected at a full limit",
 	"replaced while it had a place", "limit unset with a line", "pause ended by its time", "breaker opened",
 	"breaker forced", "probe passed", "probe failed", "replaced", "step kept from its target",

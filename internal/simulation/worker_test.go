@@ -141,6 +141,7 @@ func startSDK(p *process) {
 		Log: slog.New(slog.DiscardHandler), Process: belay.Process{Host: "host", PID: p.pid}, Clock: p, IDs: p.id,
 	})
 	worker.Register(w, "play", player{w: p.w, p: p}.play)
+	worker.Register(w, "swap", player{w: p.w, p: p}.swap)
 	if err := w.Run(p.ctx); err != nil && !errors.Is(err, context.Canceled) && p.w.longHealed() {
 		p.w.history.noteError(p.name, err)
 	}
