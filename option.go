@@ -66,7 +66,8 @@ func WithPolicy(p Policy) SubmitOption {
 	return func(s *Submission) { s.Policy = p }
 }
 
-// WithGates sets the gates of the execution: a limit ([Concurrency]), a rate ([Rate]) and a target.
+// WithGates sets the gates of the execution: a limit ([Concurrency]), a rate ([Rate]), a target and a
+// resource ([Requires]).
 // The Backend refuses the submission with CodeConflict if it names a limit or a rate with other
 // numbers than the first submission that named it. The Backend also refuses a child that names a
 // limit which one of its ancestors names, because the child would wait for the ancestor, and the

@@ -114,7 +114,7 @@ func g13(f *finding) {
 			}
 		}
 		f.g13marker(r, c, &over)
-		if was := r.was.Resource; was != nil && r.orders == 0 && r.wrote == c && len(r.entered) > 0 {
+		if was := r.was.Resource; was != nil && r.orders == 0 && len(r.entered) > 0 {
 			if mode := late(was, c.at); mode != "" && was.Mode == x.Mode && was.ReadyAt == x.ReadyAt && late(x, c.at) == mode {
 				f.violation(f.byID[r.entered[0]], c, "it entered %s in the mode %q although the mode %q has waited too "+
 					"long", gpu, x.Mode, mode)
