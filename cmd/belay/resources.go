@@ -42,7 +42,8 @@ func (a *app) resourcesLsCommand() *cobra.Command {
 func (a *app) resourcesGetCommand() *cobra.Command {
 	get := a.gatesGetCommand()
 	run := get.RunE
-	get.ValidArgsFunction = a.completeGates(belay.GateResource, func(g *belay.GateInfo) bool { return g.Resource != nil })
+	named := func(g *belay.GateInfo) bool { return g.Resource != nil }
+	get.ValidArgsFunction = a.completeGates(belay.GateResource, named)
 	get.Use, get.Short, get.Args = "get RESOURCE", "Show a resource and what waits for it", exactly("a resource")
 	get.Long = "Show a resource: its mode, its terms, the runs that use it, and the executions that wait for its modes."
 	get.RunE = func(c *cobra.Command, args []string) error {

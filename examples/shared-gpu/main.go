@@ -93,7 +93,7 @@ func (f *fake) ask(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	time.Sleep(50 * time.Millisecond)
+	<-time.After(50 * time.Millisecond)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked--
@@ -109,7 +109,7 @@ func (f *fake) load(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.model = "" // while it loads
 	f.mu.Unlock()
-	time.Sleep(200 * time.Millisecond)
+	<-time.After(200 * time.Millisecond)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked--

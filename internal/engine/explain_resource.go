@@ -7,7 +7,7 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// otherMode says why a resource does not let the explained execution through, and adds facts: which runs use
+// otherMode says why a resource does not let the explained execution through. It adds facts: which runs use
 // the resource, when its mode may change, and which execution changes it.
 func (x *explainer) otherMode(g *belay.GateDetail) string {
 	r, e := g.Resource, x.rec.Execution
@@ -15,7 +15,8 @@ func (x *explainer) otherMode(g *belay.GateDetail) string {
 	switch {
 	case r.Swapping != nil:
 		x.swapping(r)
-		return fmt.Sprintf("the mode of %s changes to %q, and this execution requires the mode %q", name, r.Swapping.To, mode)
+		return fmt.Sprintf("the mode of %s changes to %q, and this execution requires the mode %q", name, r.Swapping.To,
+			mode)
 	case r.State == belay.ResourceFailed:
 		x.fact("the last change of the mode failed: %s", r.Error)
 		if !r.RetryAt.IsZero() {
@@ -69,12 +70,14 @@ func (x *explainer) turn(g *belay.GateDetail, mode string) {
 		}
 		switch at := w.Since.Add(r.MaxWait.D()); {
 		case r.State == belay.ResourceDraining:
-			x.fact("no further run of the mode %q starts; the mode changes when the runs that use it have ended", r.Mode)
+			x.fact("no further run of the mode %q starts; the mode changes when the runs that use it have ended",
+				r.Mode)
 		case g.Held == 0:
 			x.fact("no run uses the resource: its mode changes as soon as its minimum residency of %s is over",
 				brief(r.MinResidency.D()))
 		default:
-			x.fact("the mode changes when no run uses the resource; after a further %s no run of the mode %q starts any more",
+			x.fact("the mode changes when no run uses the resource; after a further %s no run of the mode %q starts "+
+				"any more",
 				ago(machine.At(at), x.now), r.Mode)
 		}
 	}

@@ -139,7 +139,8 @@ func TestAResourceBatchesByMode(t *testing.T) {
 			time.Sleep(2 * bound)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			t.Logf("one arrival each %s, residency %s: %d swaps, %d first in first out (%.2f); longest wait %s, bound %s", each, residency,
+			t.Logf("one arrival each %s, residency %s: %d swaps, %d first in first out (%.2f); longest wait %s, "+
+				"bound %s", each, residency,
 				s.swaps, fifo, float64(s.swaps)/float64(fifo), s.longest.Round(time.Millisecond), bound)
 			if s.ended != executions {
 				t.Errorf("%d of %d executions have ended", s.ended, executions)

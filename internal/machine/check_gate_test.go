@@ -89,7 +89,8 @@ func (k *keeper) checkEntered(f *faults, e *Execution, next map[belay.GateID]Tim
 		f.add("G16", "%s runs without a place in its limit", e.ID)
 	case !owned && e.Places&(PlaceQueue|PlaceWorkflow) != 0:
 		f.add("G16", "%s does not run and has places of a run: %b", e.ID, e.Places)
-	case !owned && e.Places&(PlaceRate|PlaceTarget|PlaceResource) != 0 && (e.AdmitBy == 0 || e.CheckAt == 0) && e.Gate == "":
+	case !owned && e.Places&(PlaceRate|PlaceTarget|PlaceResource) != 0 && (e.AdmitBy == 0 || e.CheckAt == 0) &&
+		e.Gate == "":
 		f.add("G16", "%s was let through for ever: %b", e.ID, e.Places)
 	case e.AdmitBy != 0 && (!rests || e.Gate != "" || e.CheckAt == 0 || e.CheckAt > e.AdmitBy):
 		f.add("G16", "%s is let through until %d and %s, gate %q, checked at %d", e.ID, e.AdmitBy, e.State, e.Gate,

@@ -278,7 +278,8 @@ func (c *Act) reopen(w *world, e *Execution) error {
 		return w.illegal(op, e, "it is a child; "+op+" its root")
 	}
 	if e.isSwap() {
-		return w.illegal(op, e, "it changes the mode of the resource "+e.Gates.Swap+", which starts the next swap itself")
+		return w.illegal(op, e, "it changes the mode of the resource "+e.Gates.Swap+
+			", which starts the next swap itself")
 	}
 	if e.forgotten() {
 		return w.illegal(op, e, e.ReasonText)

@@ -20,7 +20,8 @@ func randomBytes(seed uint64, n int) []byte {
 // FuzzHistories checks that no sequence of commands, applied in batches of any size, breaks a
 // guarantee that the checkers check: G1 to G3 (one writer, no stale write, nothing acknowledged is
 // lost), G5 (no execution is stuck), G7 to G11 (ends, retries, idempotency keys, dead letters,
-// drains), G13 (modes exclude each other), G15 (the history has no gaps) and G16 (gates let through only what they may).
+// drains), G13 (modes exclude each other), G15 (the history has no gaps) and G16 (gates let through
+// only what they may).
 // docs/guarantees.md defines them.
 func FuzzHistories(f *testing.F) {
 	for seed := range uint64(20) {

@@ -110,7 +110,8 @@ func (p *player) gate() {
 	}
 	if c.Action == belay.GateSetResource {
 		c.Gate, c.Resource = "resource:gpu", &belay.ResourceTerms{
-			MinResidency: within(time.Duration(p.n(3)) * time.Second), MaxWait: within(time.Duration(2+p.n(2)) * time.Second),
+			MinResidency: within(time.Duration(p.n(3)) * time.Second),
+			MaxWait:      within(time.Duration(2+p.n(2)) * time.Second),
 		}
 		if p.n(3) > 0 {
 			c.Resource.Swap = &belay.ResourceSwapper{Workflow: "job"}

@@ -324,7 +324,8 @@ func (e *Execution) isSwap() bool { return e.Gates != nil && e.Gates.Swap != "" 
 func (c *SetGate) checkResource(op string) error {
 	if c.Action != belay.GateSetResource {
 		if c.Resource != nil {
-			return refuse(belay.CodeInvalid, op, "only the action %q takes the terms of a resource", belay.GateSetResource)
+			return refuse(belay.CodeInvalid, op, "only the action %q takes the terms of a resource",
+				belay.GateSetResource)
 		}
 		return nil
 	}
@@ -354,7 +355,9 @@ func (c *SetGate) checkResource(op string) error {
 	for _, n := range []struct {
 		what, s string
 		needed  bool
-	}{{"the workflow of the swap", s.Workflow, true}, {"its version", s.Version, false}, {"its queue", s.Queue, false}} {
+	}{
+		{"the workflow of the swap", s.Workflow, true}, {"its version", s.Version, false}, {"its queue", s.Queue, false},
+	} {
 		if err := checkName(op, n.what, n.s, n.needed); err != nil {
 			return err
 		}

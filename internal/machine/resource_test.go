@@ -289,7 +289,7 @@ func TestOnlyTheRulesStartASwap(t *testing.T) {
 	s.refused(s.lock(belay.WorkerID(s.id()), id, func(r *belay.LockRequest) { r.Reopen = true }), belay.CodeConflict)
 }
 
-// Rule: each swap serves the executions that wait, however many they are and whoever else is due.
+// Rule: each swap serves the executions that wait, however many they are, even if another mode is due too.
 func TestASwapServesThoseWhoWait(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w", ttl(time.Hour))

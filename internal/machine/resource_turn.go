@@ -262,7 +262,8 @@ func (c *Yield) apply(w *world) (Reply, error) {
 	}
 	by := &Act{belay.Control{
 		Action: belay.ActionPreempt, Actor: System,
-		Reason: clip(fmt.Sprintf("the resource %s must change to its mode %s", g.id.Name(), quoted(next)), belay.MaxName),
+		Reason: clip(fmt.Sprintf("the resource %s must change to its mode %s", g.id.Name(), quoted(next)),
+			belay.MaxName),
 	}}
 	if err := by.preempt(w, e); err != nil {
 		return Reply{}, err

@@ -42,7 +42,8 @@ func (c *Submit) besideAncestors(w *world, parent *Execution) error {
 	for p := parent; p != nil && c.Requires != nil; p = w.execs[p.Parent] {
 		if p.isSwap() && p.Gates.Swap == c.Requires.Resource && !p.State.Terminal() {
 			return refuse(belay.CodeConflict, "submit",
-				"the ancestor %s changes the mode of the resource %q, for which this child would wait", p.ID, p.Gates.Swap)
+				"the ancestor %s changes the mode of the resource %q, for which this child would wait", p.ID,
+				p.Gates.Swap)
 		}
 	}
 	l := c.Concurrency

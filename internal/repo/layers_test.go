@@ -209,6 +209,7 @@ var layers = map[string]layer{
 	// The example programs, which import the same packages as programs outside of the module.
 	"examples/approval":       {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/fan-out":        {down: []string{".", "embedded", "worker", "workflow"}},
+	"examples/shared-gpu":     {down: []string{".", "client", "worker", "workflow"}},
 	"examples/saga":           {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/agent-pipeline": {down: []string{".", "embedded", "worker", "workflow"}},
 	"examples/web-orders": {

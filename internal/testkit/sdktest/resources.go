@@ -52,8 +52,8 @@ var resources = []testCase{
 		e.sleep(10 * time.Second)
 		g, err := e.b.Gate(e.ctx, gpu)
 		e.must(err)
-		if r := g.Resource; r == nil || r.State != belay.ResourceSwapping || r.Swapping.To != "A" || len(r.Waiting) != 2 ||
-			r.Waiting[0].Mode != "A" || r.Waiting[0].Executions != 2 || g.Waiting != 3 || len(g.Line) != 3 || g.Open ||
+		r := g.Resource
+		if r == nil || r.State != belay.ResourceSwapping || r.Swapping.To != "A" || len(r.Waiting) != 2 || r.Waiting[0].Mode != "A" || r.Waiting[0].Executions != 2 || g.Waiting != 3 || len(g.Line) != 3 || g.Open ||
 			r.By != "ann" || !r.Set {
 			e.Errorf("%+v of %+v", g.Resource, g)
 		}
@@ -105,7 +105,8 @@ var resources = []testCase{
 		e.sleep(5 * time.Second)
 		g, err := e.b.Gate(e.ctx, gpu)
 		e.must(err)
-		if r := g.Resource; r.State != belay.ResourceFailed || r.Failures != 1 || r.Error != "no memory" || r.RetryAt.IsZero() {
+		if r := g.Resource; r.State != belay.ResourceFailed || r.Failures != 1 || r.Error != "no memory" ||
+			r.RetryAt.IsZero() {
 			e.Errorf("%+v", r)
 		}
 		want(e, id, "done")
