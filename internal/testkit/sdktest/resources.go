@@ -53,7 +53,8 @@ var resources = []testCase{
 		g, err := e.b.Gate(e.ctx, gpu)
 		e.must(err)
 		r := g.Resource
-		if r == nil || r.State != belay.ResourceSwapping || r.Swapping.To != "A" || len(r.Waiting) != 2 || r.Waiting[0].Mode != "A" || r.Waiting[0].Executions != 2 || g.Waiting != 3 || len(g.Line) != 3 || g.Open ||
+		if r == nil || r.State != belay.ResourceSwapping || r.Swapping.To != "A" || len(r.Waiting) != 2 ||
+			r.Waiting[0].Mode != "A" || r.Waiting[0].Executions != 2 || g.Waiting != 3 || len(g.Line) != 3 || g.Open ||
 			r.By != "ann" || !r.Set {
 			e.Errorf("%+v of %+v", g.Resource, g)
 		}
