@@ -356,7 +356,8 @@ func (c *SetGate) checkResource(op string) error {
 		what, s string
 		needed  bool
 	}{
-		{"the workflow of the swap", s.Workflow, true}, {"its version", s.Version, false}, {"its queue", s.Queue, false},
+		{"the workflow of the swap", s.Workflow, true}, {"its version", s.Version, false},
+		{"its queue", s.Queue, false},
 	} {
 		if err := checkName(op, n.what, n.s, n.needed); err != nil {
 			return err
