@@ -138,7 +138,9 @@ func (f *fake) begin(w http.ResponseWriter, r *http.Request, fits func(question)
 func (f *fake) show(w http.ResponseWriter, _ *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(f)
+	if err := json.NewEncoder(w).Encode(f); err != nil {
+		fmt.Fprintln(os.Stderr, "shared-gpu:", err)
+	}
 }
 
 func serve(ctx context.Context, address string) error {
@@ -171,20 +173,20 @@ func work(ctx context.Context, server, modelServer string) error {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	switch a := os.Args[1:]; {
-	case len(a) == 2 && a[0] == "model":
-		err = serve(ctx, a[1])
-	case len(a) == 3 && a[0] == "work":
-		err = work(ctx, a[1], a[2])
-	default:
-		err = errors.New("usage: shared-gpu model ADDRESS | shared-gpu work SERVER MODEL_SERVER")
-	}
-	if err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "shared-gpu:", err)
-		stop()
 		os.Exit(1)
 	}
+}
+
+func run(a []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch {
+	case len(a) == 2 && a[0] == "model":
+		return serve(ctx, a[1])
+	case len(a) == 3 && a[0] == "work":
+		return work(ctx, a[1], a[2])
+	}
+	return errors.New("usage: shared-gpu model ADDRESS | shared-gpu work SERVER MODEL_SERVER")
 }

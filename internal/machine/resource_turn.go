@@ -252,7 +252,10 @@ func (c *Yield) Need(n *Need) {
 
 func (c *Yield) apply(w *world) (Reply, error) {
 	g, e := w.gate(c.Gate), w.execs[c.Execution]
-	if g == nil || g.err != nil || e == nil || e.State != belay.Running || e.Places&PlaceResource == 0 ||
+	if g != nil && g.err != nil {
+		return Reply{}, g.err
+	}
+	if g == nil || e == nil || e.State != belay.Running || e.Places&PlaceResource == 0 ||
 		!e.requires(c.Gate) || !e.Gates.Requires.Preemptible || e.Preempting || e.CancelBy != 0 {
 		return Reply{Replayed: true}, nil
 	}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Rule: an operator sets, shows and removes the terms of a resource, and a submission requires a mode of
+// it; wrong flags are refused with a text that says what is right.
+func TestAnOperatorSetsResources(t *testing.T) {
+	dir := t.TempDir() + "/data"
+	must := func(want string, args ...string) {
+		t.Helper()
+		code, out, errs := belayIn(t, dir, args...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("belay %s: exit code %d, want %q in\n%s%s", strings.Join(args, " "), code, want, out, errs)
+		}
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		code, out, errs := belayIn(t, dir, args...)
+		if code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("belay %s: exit code %d, want %q in\n%s%s", strings.Join(args, " "), code, want, out, errs)
+		}
+	}
+	must("ex_", "submit", "answer", "--requires", "gpu=llama", "--preemptible")
+	must("a mode stays for 30s at least; other modes wait for 5m00s at most; set by "+actor()+": one GPU", "resources",
+		"set", "gpu", "--min-residency", "30s", "--max-wait", "5m", "--swap-workflow", "load", "--reason", "one GPU")
+	must("by the workflow load in the queue default, within 10m00s", "resources", "get", "gpu")
+	must("RESOURCE", "resources", "ls")
+	must(`"state": "idle"`, "resources", "get", "resource:gpu", "-o", "json")
+	must("gpu  ", "gates", "ls", "--kind", "resource")
+	must("other modes wait for 1m00s at most\nwaiting", "resources", "rm", "gpu")
+	refused("longer than the maximum wait", "resources", "set", "gpu", "--min-residency", "2m")
+	refused("need --swap-workflow", "resources", "set", "gpu", "--swap-queue", "q")
+	refused("RESOURCE=MODE", "submit", "answer", "--requires", "gpu")
+	refused("--preemptible needs --requires", "submit", "answer", "--preemptible")
+	refused("only on gates of kind resource", "resources", "set", "queue:q")
+}
