@@ -93,7 +93,7 @@ func (c *Tick) apply(w *world) (Reply, error) {
 	case owner != nil && owner.State.Ended() && t.first().over(w.Now):
 		// the loss of the owner comes first; the next Tick checks the deadlines of an execution
 		// without an owner
-		w.takeBack(e, owner, e.Token%4 == 0, false) // every fourth loss counts in any case
+		w.takeBack(e, owner, false, false)
 	case t.cancel.over(w.Now):
 		w.finish(e, belay.Cancelled, ended{
 			outcome: belay.OutcomeCancelled, failure: timeout("the grace to end it was over"),
