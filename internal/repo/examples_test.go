@@ -10,7 +10,7 @@ import (
 )
 
 // shown are the packages whose exported functions all need an example.
-var shown = []string{"workflow", "worker", "embedded", "client", "belaytest"}
+var shown = []string{"workflow", "worker", "embedded", "client", "belaytest", "registry"}
 
 // unshown lists functions of the packages in shown that have no example, with the reason.
 var unshown = map[string]string{

@@ -64,6 +64,9 @@ var layers = map[string]layer{
 	// Facts about the processes of this machine: boot, namespaces, start times, deaths.
 	"internal/host": {modules: []string{"golang.org/x/sys"}},
 
+	// The registry of programs that share a resource on one machine: files and locks, without the engine.
+	"registry": {down: []string{".", "internal/host"}, modules: []string{"golang.org/x/sys"}},
+
 	// Makes text of other users safe for a terminal.
 	"internal/screen": {modules: []string{"golang.org/x/sys"}},
 
@@ -201,7 +204,7 @@ var layers = map[string]layer{
 			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
 			"internal/config", "internal/httptask", "internal/peer", "internal/reach", "internal/retry",
 			"internal/screen", "internal/secret", "internal/secretref", "internal/server", "internal/socket",
-			"internal/datadir", "internal/demo",
+			"internal/datadir", "internal/demo", "registry",
 		},
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	},

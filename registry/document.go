@@ -1,0 +1,161 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belaydev/belay"
+)
+
+// formatVersion is the version of the state file. A version has changed if an older program would
+// lose or misunderstand a part of the file.
+const formatVersion = 1
+
+// maxState is the largest state file in bytes; a longer file is damaged.
+const maxState = 8 << 20
+
+// document is the content of the state file.
+type document struct {
+	Version   int        `json:"version"`
+	Workflows []Workflow `json:"workflows"`
+	Swap      *Marker    `json:"swap_in_progress,omitempty"`
+	// Quarantined says that an earlier state file was damaged, so that there may be workflows that
+	// are not in Workflows. Until an operator calls Repair, no swap begins.
+	Quarantined *Quarantine `json:"quarantined,omitempty"`
+}
+
+// Quarantine describes a state file that could not be read.
+type Quarantine struct {
+	// File is the name of the copy in the data directory.
+	File string `json:"file"`
+	// At is when the damage was found, by the system time.
+	At time.Time `json:"at"`
+	// Reason says in which way the file is damaged.
+	Reason string `json:"reason"`
+}
+
+// load reads the state file. A missing file is an empty registry. A file of a newer version is
+// refused and left as it is, since newer programs use it; a damaged file is put into quarantine.
+func (c *change) load() error {
+	c.doc = document{Version: formatVersion}
+	f, err := c.dir.open(stateName, unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxState+1))
+	if err != nil {
+		return err
+	}
+	doc, err := decode(data)
+	switch {
+	case err != nil:
+		return c.quarantine(err)
+	case doc.Version > formatVersion:
+		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
+			"%s has format %d, and this version of Belay knows formats up to %d: a newer Belay wrote it; use the "+
+				"newer version", f.Name(), doc.Version, formatVersion)}
+	}
+	c.doc = doc
+	return nil
+}
+
+// decode parses a state file. The error describes damage.
+func decode(data []byte) (document, error) {
+	if len(data) > maxState {
+		return document{}, fmt.Errorf("it is larger than %d bytes", maxState)
+	}
+	var version struct {
+		Version *int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return document{}, err
+	}
+	if version.Version == nil { // programs of others may leave it out
+		version.Version = new(int)
+		*version.Version = 1
+	}
+	switch v := *version.Version; {
+	case v > formatVersion:
+		return document{Version: v}, nil
+	case v < 1:
+		return document{}, fmt.Errorf("it has the version %d", v)
+	}
+	var doc document
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return document{}, err
+	}
+	doc.Version = formatVersion
+	return doc, nil
+}
+
+// save writes the state file.
+func (c *change) save() error {
+	if c.doc.Workflows == nil {
+		c.doc.Workflows = []Workflow{}
+	}
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(c.doc); err != nil {
+		return err
+	}
+	if err := c.dir.write(stateName, freshName, data.Bytes()); err != nil {
+		return err
+	}
+	c.dirty = false
+	return nil
+}
+
+// quarantine keeps a damaged state file under another name, and replaces it by an empty state that
+// says so. It always returns an error, so that the caller of this operation learns of the damage.
+func (c *change) quarantine(damage error) error {
+	name := stateName + ".damaged-" + c.wall.UTC().Format("20060102T150405.000000000Z")
+	// The file gets a second name and keeps its own, so that a crash leaves no empty registry.
+	err := c.dir.link(stateName, name)
+	if err == nil {
+		err = c.dir.sync()
+	}
+	if err == nil {
+		at := c.wall.UTC().Truncate(time.Microsecond)
+		c.doc.Quarantined = &Quarantine{File: name, At: at, Reason: damage.Error()}
+		err = c.append(Event{Kind: EventQuarantined, Reason: name + ": " + damage.Error()})
+	}
+	if err == nil {
+		err = c.save()
+	}
+	path := c.dir.path + "/" + stateName
+	if err != nil {
+		return &belay.Error{Code: belay.CodeConflict, Message: path + " is damaged and cannot be put aside",
+			Err: errors.Join(damage, err)}
+	}
+	return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf("%s was damaged (%v). It is kept as %s, and "+
+		"the registry is empty now: workflows must register again, and no swap begins until you have checked that no "+
+		"old workflow runs, and have called: belay registry repair", path, damage, name)}
+}
+
+// Repair declares that no workflow of a damaged state file runs any more, so that swaps may begin
+// again. It returns the Quarantine, or nil if there was none. The copy of the damaged file stays.
+func (r *Registry) Repair(ctx context.Context) (*Quarantine, error) {
+	var found *Quarantine
+	err := r.locked(ctx, func(c *change) error {
+		if found = c.doc.Quarantined; found == nil {
+			return nil
+		}
+		c.doc.Quarantined, c.dirty = nil, true
+		return c.append(Event{Kind: EventRepaired, Reason: found.File})
+	})
+	return found, wrap("repair the registry", err)
+}
