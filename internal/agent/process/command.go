@@ -46,8 +46,10 @@ type Command struct {
 	Inherit []string
 	// Env holds variables with their values; it overrides Inherit.
 	Env map[string]string
-	// Stdin is the input of the command; if nil, the command reads /dev/null.
+	// Stdin is the input of the command; if nil, the command reads Input, or /dev/null if Input is
+	// nil too. The caller keeps and must close Input.
 	Stdin []byte
+	Input *os.File
 	// Output receives the bytes that the command and its descendants write, in the order of arrival.
 	// It is called for one chunk at a time. While a call runs, a process that writes into a full pipe
 	// waits. If Output returns an error, the command is cancelled with that error as the cause. The

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // chunkSize is the maximum number of bytes in one call of Output.
@@ -28,15 +30,27 @@ func (t *Tree) openPipes() (stdin *os.File, err error) {
 		}
 		t.pipes[s] = pipe{read: r, write: w}
 	}
-	if t.command.Stdin == nil {
-		stdin, err = os.Open(os.DevNull)
-	} else {
+	switch {
+	case t.command.Stdin != nil:
 		stdin, t.stdin, err = os.Pipe()
+	case t.command.Input != nil:
+		stdin, err = duplicate(t.command.Input)
+	default:
+		stdin, err = os.Open(os.DevNull)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the stdin pipe: %w", err)
 	}
 	return stdin, nil
+}
+
+// duplicate returns another descriptor of an open file.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // closeFiles closes this process's ends of all files that were opened for a supervisor that failed

@@ -76,6 +76,10 @@ func (t *Tree) Describe() string { return t.described }
 // sandbox.
 func (t *Tree) Walls() Walls { return t.walls }
 
+// Supervisor returns the number of the supervisor process. The supervisor ends after all other
+// processes of the run, also if this process is killed.
+func (t *Tree) Supervisor() int { return t.supervisor.Process.Pid }
+
 // Done returns a channel that is closed when Wait would return.
 func (t *Tree) Done() <-chan struct{} { return t.done }
 
