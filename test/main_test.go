@@ -34,6 +34,7 @@ var roles = map[string]func() error{
 	"engine":      engineProcess,
 	"gated":       gatedProcess,
 	"listener":    listenerProcess,
+	"participant": participantProcess,
 	"tasks":       taskProcess,
 	"worker":      workerProcess,
 	"writers":     writersProcess,
