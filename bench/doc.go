@@ -49,6 +49,14 @@
 //
 //	go run . -only gates,parked
 //
+// # The registry
+//
+// The trial register lets 20 processes register again and again in the registry of one machine. The
+// contender flock does the least that a registration needs: under a file lock, it replaces a file of
+// the same size durably.
+//
+//	go run . -only register
+//
 // # Two revisions
 //
 // With -before, the bench program of another revision repeats each trial in which Belay runs in

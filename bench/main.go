@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay/bench/runner/ceiling"
 	"github.com/belaydev/belay/bench/runner/dbos"
 	"github.com/belaydev/belay/bench/runner/git"
+	"github.com/belaydev/belay/bench/runner/registry"
 	"github.com/belaydev/belay/bench/runner/river"
 	"github.com/belaydev/belay/bench/trial"
 )
@@ -22,6 +23,7 @@ import (
 // contenders are the contenders that this program contains; Temporal is a program of its own.
 var contenders = map[string]trial.Func{
 	"belay": belay.Run, "river": river.Run, "dbos": dbos.Run, "ceiling": ceiling.Run, "git": git.Run,
+	"registry": registry.Run, "flock": registry.Run,
 }
 
 // options are the user's options.
@@ -53,8 +55,8 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "write all results to this file")
 	flag.StringVar(&o.only, "only", "", "run only the trials with one of these words in their names, such as "+
 		"drain,river/tuned")
-	flag.StringVar(&o.stores, "stores", "postgres,sqlite,repo",
-		"the stores to measure on; repo is the repository that agents' jobs share")
+	flag.StringVar(&o.stores, "stores", "postgres,sqlite,repo,disk",
+		"the stores to measure on; repo is the repository that agents' jobs share, disk a directory")
 	flag.StringVar(&o.belay, "belay", "", "the belay binary that serves HTTP, instead of one built from ..")
 	flag.StringVar(&o.temporal, "temporal", "", "the program of module ./temporal, if it is built already, or none")
 	flag.StringVar(&o.before, "before", "", "the bench program of another revision; it repeats each trial of Belay "+

@@ -12,7 +12,9 @@ import (
 // planned is a trial of the plan, without the address of its store.
 type planned struct {
 	trial.Request
-	store string // postgres, sqlite, or repo for jobs, where the contender makes its own store
+	// store is postgres, sqlite, repo for jobs, where the contender makes its own store, or disk for a
+	// directory.
+	store string
 	// before says that the bench program of another revision carries out the trial (see -before).
 	before bool
 	once   bool // the trial runs only in the first round, because it takes long and varies little
@@ -59,6 +61,9 @@ type sizes struct {
 	parked, pairs           int
 	slice                   time.Duration
 }
+
+// contending is the number of processes that register at once in the trial Register.
+const contending = 20
 
 // hotLimit is the limit in the trials in which many executions wait for few places.
 const hotLimit = 5
@@ -142,6 +147,10 @@ func plan(o options) []planned {
 	add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Hold, N: z.held, For: z.beats})
 	add(belayIn, "sqlite", true, trial.Request{Measure: trial.Hold, N: z.held, For: z.beats})
 	add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Idle, For: z.idle})
+	for _, who := range []string{"registry", "flock"} {
+		add(trial.Request{Contender: who, Variant: trial.Default}, "disk", false, trial.Request{Measure: trial.Register,
+			N: contending, For: z.load})
+	}
 	for _, who := range agents {
 		add(who, "repo", true, trial.Request{Measure: trial.Jobs, N: z.jobs, AtOnce: z.atOnce, Think: z.think})
 	}

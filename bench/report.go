@@ -42,6 +42,7 @@ var titles = []struct {
 	{trial.Lease, "a lone lease, one after the other"},
 	{trial.Hold, "10,000 idle executions owned by 10 workers"},
 	{trial.Idle, "an idle server"},
+	{trial.Register, "registrations a second of 20 processes in the registry of one machine, and their times"},
 	{trial.Jobs, "agents' jobs a second on one large repository: disk beyond the clone, the lock of set-ups, " +
 		"git's failures, wrong jobs"},
 }

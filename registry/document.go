@@ -25,11 +25,17 @@ const maxState = 8 << 20
 // document is the content of the state file.
 type document struct {
 	Version   int        `json:"version"`
-	Workflows []Workflow `json:"workflows"`
+	Workflows []Workflow `json:"-"`
 	Swap      *Marker    `json:"swap_in_progress,omitempty"`
 	// Quarantined says that an earlier state file was damaged, so that there may be workflows that
 	// are not in Workflows. Until an operator calls Repair, no swap begins.
 	Quarantined *Quarantine `json:"quarantined,omitempty"`
+}
+
+// stateFile is the JSON form of a document.
+type stateFile struct {
+	document
+	Entries []entry `json:"workflows"`
 }
 
 // Quarantine describes a state file that could not be read.
@@ -64,8 +70,8 @@ func (c *change) load() error {
 		return c.quarantine(err)
 	case doc.Version > formatVersion:
 		return &belay.Error{Code: belay.CodeConflict, Message: fmt.Sprintf(
-			"%s has format %d, and this version of Belay knows formats up to %d: a newer Belay wrote it; use the "+
-				"newer version", f.Name(), doc.Version, formatVersion)}
+			"%s has a newer format than %d, the newest that this version of Belay knows: a newer Belay wrote it; use "+
+				"the newer version", f.Name(), formatVersion)}
 	}
 	c.doc = doc
 	return nil
@@ -76,43 +82,58 @@ func decode(data []byte) (document, error) {
 	if len(data) > maxState {
 		return document{}, fmt.Errorf("it is larger than %d bytes", maxState)
 	}
-	var version struct {
-		Version *int `json:"version"`
-	}
-	if err := json.Unmarshal(data, &version); err != nil {
-		return document{}, err
-	}
-	if version.Version == nil { // programs of others may leave it out
-		version.Version = new(int)
-		*version.Version = 1
-	}
-	switch v := *version.Version; {
-	case v > formatVersion:
-		return document{Version: v}, nil
-	case v < 1:
+	file := stateFile{document: document{Version: 1}} // programs of others may leave the version out
+	err := json.Unmarshal(data, &file)
+	switch v := file.Version; {
+	case err == nil && v < 1:
 		return document{}, fmt.Errorf("it has the version %d", v)
-	}
-	var doc document
-	if err := json.Unmarshal(data, &doc); err != nil {
+	case err == nil && v > formatVersion, err != nil && newer(data):
+		return document{Version: formatVersion + 1}, nil
+	case err != nil:
 		return document{}, err
 	}
-	doc.Version = formatVersion
-	return doc, nil
+	for _, e := range file.Entries {
+		file.Workflows = append(file.Workflows, e.workflow())
+	}
+	return file.document, nil
+}
+
+// newer reports whether a file that cannot be decoded has a newer version.
+func newer(data []byte) bool {
+	var file struct {
+		Version int `json:"version"`
+	}
+	return json.Unmarshal(data, &file) == nil && file.Version > formatVersion
+}
+
+// encode returns the JSON form of the document, with a line for each workflow.
+func (d *document) encode() ([]byte, error) {
+	head, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	data := bytes.TrimSuffix(head, []byte("}"))
+	data = append(data, ",\n\"workflows\": ["...)
+	for i := range d.Workflows {
+		line, err := json.Marshal(d.Workflows[i].entry())
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = append(append(data, '\n'), line...)
+	}
+	return append(data, "\n]}\n"...), nil
 }
 
 // save writes the state file.
 func (c *change) save() error {
-	if c.doc.Workflows == nil {
-		c.doc.Workflows = []Workflow{}
-	}
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(c.doc); err != nil {
+	data, err := c.doc.encode()
+	if err != nil {
 		return err
 	}
-	if err := c.dir.write(stateName, freshName, data.Bytes()); err != nil {
+	if err := c.dir.write(stateName, freshName, data); err != nil {
 		return err
 	}
 	c.dirty = false

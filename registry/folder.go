@@ -126,12 +126,21 @@ func (d folder) share(fd int, mode uint32) error {
 	if d.stat.Mode&0o020 != 0 {
 		mode |= mode >> 3 & 0o070
 	}
-	if err := unix.Fchmod(fd, mode); err != nil {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
+	}
+	if uint32(stat.Mode)&0o777 != mode {
+		if err := unix.Fchmod(fd, mode); err != nil {
+			return err
+		}
 	}
 	uid := -1
 	if os.Geteuid() == 0 {
 		uid = int(d.stat.Uid)
+	}
+	if stat.Gid == d.stat.Gid && (uid < 0 || stat.Uid == d.stat.Uid) {
+		return nil
 	}
 	if err := unix.Fchown(fd, uid, int(d.stat.Gid)); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err

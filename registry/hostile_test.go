@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,10 +27,11 @@ func planted(t *testing.T, path string, ttl float64) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(document{Version: 1, Workflows: []Workflow{{
+	doc := document{Version: 1, Workflows: []Workflow{{
 		Name: "bad", Recipe: "a", Owner: self, TTL: time.Duration(ttl * float64(time.Second)),
 		LastRenewedAt: time.Now(), StartedAt: time.Now(), Preemptible: true, PreemptSignalPath: path,
-	}}})
+	}}}
+	text, err := doc.encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +99,9 @@ func TestHostileSignalPathsDoNothing(t *testing.T) {
 			}
 			path := attack(t, r)
 			write(t, r, planted(t, path, 60))
+			if got := names(list(t, r)); got != "bad" {
+				t.Fatalf("the workflows are %q", got)
+			}
 			s := begin(t, r, "b")
 			_, _ = s.Conflicts(t.Context()) // with a linked directory this is an error
 			_ = s.End(t.Context(), nil)

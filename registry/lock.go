@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,55 +20,79 @@ func (d folder) openLock(name string) (*os.File, error) {
 	return d.open(name, unix.O_RDONLY|unix.O_CREAT)
 }
 
-// lock acquires a lock file and waits for it until ctx ends. Closing the file frees the lock; the
-// death of the process does that too.
-func (d folder) lock(ctx context.Context, name string) (*os.File, error) {
+// underLock runs f while this process has a lock file, and closes the folder. It waits for the lock
+// until ctx ends; f always runs to its end.
+//
+// If the lock is not free, the goroutine that waits for it also runs f: the goroutine of the caller
+// would have to wake up first, and all other processes would wait for that.
+func (d folder) underLock(ctx context.Context, name string, f func() error) error {
 	began := time.Now()
-	for {
-		f, err := d.openLock(name)
-		if err != nil {
-			return nil, err
-		}
-		if err := flock(ctx, f); err != nil {
-			if ctx.Err() != nil {
-				err = d.busy(name, began, ctx)
-			}
-			return nil, err
-		}
-		if d.same(f, name) {
-			return f, nil
-		}
-		_ = unlock(f) // somebody has removed the lock file meanwhile: lock its successor
+	lock, err := d.openLock(name)
+	if err != nil {
+		return errors.Join(err, d.close())
 	}
+	free, err := tryFlock(lock)
+	switch {
+	case err != nil:
+		return errors.Join(d.failed("lock", name, err), lock.Close(), d.close())
+	case free && d.same(lock, name):
+		return d.within(lock, f)
+	case ctx.Err() != nil:
+		return errors.Join(d.busy(ctx, name, began), lock.Close(), d.close())
+	}
+	var gaveUp atomic.Bool
+	over := make(chan error, 1)
+	go func() { over <- d.await(lock, name, &gaveUp, f) }()
+	select {
+	case err := <-over:
+		return err
+	case <-ctx.Done():
+	}
+	if gaveUp.CompareAndSwap(false, true) {
+		// A flock that waits cannot be interrupted; the goroutine ends when it gets the lock.
+		return d.busy(ctx, name, began)
+	}
+	return <-over // f runs already
 }
 
-// flock locks f, or closes f and returns an error.
-func flock(ctx context.Context, f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, unix.EWOULDBLOCK) || ctx.Err() != nil {
-		_ = f.Close()
-		return fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	got := make(chan error, 1)
-	go func() { got <- waitFor(f) }()
-	select {
-	case err := <-got:
-		if err != nil {
-			_ = f.Close()
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
+// await waits for a lock, and runs f unless the caller has given up. It sets gaveUp before f, so
+// that the caller cannot give up any more.
+func (d folder) await(lock *os.File, name string, gaveUp *atomic.Bool, f func() error) error {
+	for {
+		if err := waitFor(lock); err != nil {
+			return errors.Join(d.failed("lock", name, err), lock.Close(), d.close())
 		}
-		return nil
-	case <-ctx.Done():
-		go func() { // a waiting flock cannot be interrupted; it frees the lock when it gets the lock
-			if <-got == nil {
-				_ = unlock(f)
-			}
-		}()
-		return context.Cause(ctx)
+		if d.same(lock, name) {
+			break
+		}
+		// another program has removed the lock file meanwhile: lock its successor
+		err := unlock(lock)
+		if err == nil {
+			lock, err = d.openLock(name)
+		}
+		if err != nil {
+			return errors.Join(err, d.close())
+		}
 	}
+	if !gaveUp.CompareAndSwap(false, true) {
+		return errors.Join(unlock(lock), d.close())
+	}
+	return d.within(lock, f)
+}
+
+// within runs f, frees the lock and closes the folder.
+func (d folder) within(lock *os.File, f func() error) error {
+	defer func() { _ = errors.Join(unlock(lock), d.close()) }() // both were only read
+	return f()
+}
+
+// tryFlock locks f if the lock is free.
+func tryFlock(f *os.File) (free bool, err error) {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func waitFor(f *os.File) error {
@@ -85,14 +110,10 @@ func (d folder) tryLock(name string) (f *os.File, ok bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
+	if ok, err = tryFlock(f); ok {
 		return f, true, nil
 	}
 	_ = f.Close()
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, false, nil
-	}
 	return nil, false, d.failed("lock", name, err)
 }
 
@@ -111,7 +132,7 @@ func (d folder) same(f *os.File, name string) bool {
 
 // busy is the error for a lock that another process keeps for too long, for example because that
 // process is stopped.
-func (d folder) busy(name string, began time.Time, ctx context.Context) error { //nolint:revive // ctx has ended
+func (d folder) busy(ctx context.Context, name string, began time.Time) error {
 	message := fmt.Sprintf("another process has had the lock %s/%s for at least %s", d.path, name,
 		time.Since(began).Round(time.Millisecond))
 	if pid := d.lockedBy(name); pid != "" {

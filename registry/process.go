@@ -55,13 +55,14 @@ func (p Process) same(q Process) bool {
 
 // ended reports whether it is proven that p has ended. self is this process.
 func (p Process) ended(self Process) bool {
-	if p.PID <= 0 {
-		return true
-	}
-	if p.BootID != "" && self.BootID != "" && machineBoot(p.BootID) != machineBoot(self.BootID) {
-		return true // the machine has restarted since
-	}
-	return p.host().State(self.host()) == host.Dead
+	return p.impossible(self) || p.host().State(self.host()) == host.Dead
+}
+
+// impossible reports whether p cannot be a process that lives: its number is none, or the machine
+// has restarted since.
+func (p Process) impossible(self Process) bool {
+	return p.PID <= 0 ||
+		p.BootID != "" && self.BootID != "" && machineBoot(p.BootID) != machineBoot(self.BootID)
 }
 
 // machineBoot returns the part of a boot id that the kernel gave. The part after the sign + belongs

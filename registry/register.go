@@ -78,7 +78,7 @@ func (r *Registry) Register(ctx context.Context, q Registration) (Workflow, erro
 }
 
 func (c *change) register(w *Workflow) error {
-	if w.Owner.ended(c.r.self) {
+	if w.Owner != c.r.self && w.Owner.ended(c.r.self) {
 		return &belay.Error{Code: belay.CodeNotFound, Message: w.Owner.String() + " has ended"}
 	}
 	if err := c.gate(w.Recipe); err != nil {

@@ -25,12 +25,15 @@ const (
 const lockPatience = 30 * time.Second
 
 // Registry is the registry in one data directory. Its methods are safe for concurrent use, by any
-// number of goroutines and processes. A Registry has no open files between calls.
+// number of goroutines and processes. Between calls a Registry has no files open except handles of
+// processes, which need not be closed.
 type Registry struct {
 	path string
 	wall func() time.Time
 	boot func() time.Duration
 	self Process
+	// owners knows which owners live.
+	owners owners
 
 	// maxLog is the size in bytes from which swap_log.jsonl is renamed before the next event.
 	maxLog int64
@@ -110,15 +113,11 @@ func (r *Registry) withLock(ctx context.Context, f func(c *change) error) error 
 		return err
 	}
 	dir.step = r.step
-	defer dir.close() //nolint:errcheck // it was opened to find files in it
-	lock, err := dir.lock(ctx, lockName)
-	if err != nil {
-		return err
-	}
-	defer unlock(lock) //nolint:errcheck // its file is only read
-	c := &change{r: r, dir: dir, wall: r.wall(), boot: r.boot()}
-	if err := c.load(); err != nil {
-		return err
-	}
-	return f(c)
+	return dir.underLock(ctx, lockName, func() error {
+		c := &change{r: r, dir: dir, wall: r.wall(), boot: r.boot()}
+		if err := c.load(); err != nil {
+			return err
+		}
+		return f(c)
+	})
 }

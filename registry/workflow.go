@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/host"
 )
 
 // The limits of the registry.
@@ -84,12 +85,16 @@ func (w *Workflow) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &e); err != nil {
 		return err
 	}
-	*w = Workflow{
+	*w = e.workflow()
+	return nil
+}
+
+func (e entry) workflow() Workflow {
+	return Workflow{
 		Name: e.Name, Recipe: e.Recipe, Owner: Process{e.OwnerPID, e.OwnerStartNS, e.OwnerBootID, e.OwnerPIDNamespace},
 		StartedAt: e.StartedAt, LastRenewedAt: e.LastRenewedAt, TTL: seconds(e.TTLSeconds), Preemptible: e.Preemptible,
 		PreemptSignalPath: e.PreemptSignalPath, renewedBoot: time.Duration(e.LastRenewedBootNS),
 	}
-	return nil
 }
 
 // seconds converts a TTL that another program may have written: it is never negative and never
@@ -110,26 +115,32 @@ func (c *change) left(w *Workflow) time.Duration {
 	return w.TTL - c.wall.Sub(w.LastRenewedAt)
 }
 
-// dead reports whether a workflow's owner has ended or its TTL is over.
-func (c *change) dead(w *Workflow) bool {
-	return w.Name == "" || c.left(w) <= 0 || w.Owner.ended(c.r.self)
+// dead reports whether a workflow is dead, if its owner's state is known.
+func (c *change) dead(w *Workflow, owner host.Liveness) bool {
+	return w.Name == "" || c.left(w) <= 0 || w.Owner.impossible(c.r.self) || owner == host.Dead
 }
 
 // sweep removes dead workflows and their signal files. Even if it returns an error, the document
 // has no dead workflow any more.
 func (c *change) sweep() error {
-	var all error
+	var failed error
+	all := make([]Process, len(c.doc.Workflows))
+	for i := range c.doc.Workflows {
+		all[i] = c.doc.Workflows[i].Owner
+	}
+	states := c.r.owners.states(all, c.r.self)
+	i := -1
 	c.doc.Workflows = slices.DeleteFunc(c.doc.Workflows, func(w Workflow) bool {
-		if !c.dead(&w) {
+		if i++; !c.dead(&w, states[i]) {
 			return false
 		}
 		// The file is removed first: if this process is killed before it has saved the document, the
 		// next sweep finds the entry again.
-		all = errors.Join(all, c.clearSignal(&w))
+		failed = errors.Join(failed, c.clearSignal(&w))
 		c.dirty = true
 		return true
 	})
-	return all
+	return failed
 }
 
 // find returns the workflow of this name, or nil.

@@ -34,6 +34,7 @@ const (
 	Gates    Measure = "gates"    // Drain with executions that all name one limit
 	Parked   Measure = "parked"   // Flow beside many executions that wait at a full limit, compared with Flow alone
 	Jobs     Measure = "jobs"     // coding agents at once on one repository
+	Register Measure = "register" // registrations of many processes in the registry of one machine
 )
 
 // Variant names the settings with which a contender runs.
@@ -70,7 +71,9 @@ type Request struct {
 	// there is none.
 	Tools string `json:"tools,omitempty"`
 	Belay string `json:"belay,omitempty"`
-	// N is the number of executions, for measures with a fixed number. For is how long the load
+	// At is when the processes of Register begin to measure.
+	At time.Time `json:"at,omitzero"`
+	// N is the number of executions, for measures with a fixed number, and of processes for Register. For is how long the load
 	// lasts, for other measures; Overload takes seven times as long.
 	N   int           `json:"n,omitempty"`
 	For time.Duration `json:"for,omitempty"`

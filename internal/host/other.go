@@ -43,6 +43,14 @@ func Boottime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// Handle returns [ErrUnsupported].
+func (p Process) Handle(Process) (*os.File, error) { return nil, ErrUnsupported }
+
+// Ended returns [ErrUnsupported].
+func Ended([]*os.File) ([]bool, error) { return nil, ErrUnsupported }
+
+func readable() error { return ErrUnsupported }
+
 func probe(int, uint64) Liveness { return Unknown }
 
 func signal(int, uint64, syscall.Signal) error { return ErrUnsupported }

@@ -30,10 +30,25 @@ func (p Process) String() string {
 // State reports whether p is alive. self is the identity of the calling process ([Self]). State
 // returns Dead only with proof.
 func (p Process) State(self Process) Liveness {
-	if !p.comparable(self) {
+	if !p.comparable(self) || readable() != nil {
 		return Unknown
 	}
 	return probe(p.PID, p.Start)
+}
+
+// States reports for each process of a list what [Process.State] reports. Reading many processes at
+// once costs less.
+func States(all []Process, self Process) []Liveness {
+	states := make([]Liveness, len(all))
+	if readable() != nil {
+		return states
+	}
+	for i, p := range all {
+		if p.comparable(self) {
+			states[i] = probe(p.PID, p.Start)
+		}
+	}
+	return states
 }
 
 // Signal sends sig to p and to no other process. It checks the identity of p immediately before it

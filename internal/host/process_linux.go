@@ -86,10 +86,15 @@ func bootID() (string, error) {
 	return id, nil
 }
 
+// readable returns an error if /proc does not show the processes of this namespace.
+func readable() error {
+	_, err := namespace()
+	return err
+}
+
+// probe compares the process table with a process of this boot and namespace. The caller has called
+// readable.
 func probe(pid int, start uint64) Liveness {
-	if _, err := namespace(); err != nil {
-		return Unknown
-	}
 	s, err := Lookup(pid)
 	switch {
 	case errors.Is(err, os.ErrProcessDone):
