@@ -46,7 +46,7 @@ func (p *place) registry() (s registered) {
 func (p *place) swapEvents() string {
 	p.t.Helper()
 	var kinds []string
-	for _, m := range regexp.MustCompile(`"event":"(\w+)"`).FindAllStringSubmatch(
+	for _, m := range regexp.MustCompile(`"event": ?"(\w+)"`).FindAllStringSubmatch(
 		read(p.t, filepath.Join(p.data, "swap_log.jsonl")), -1) {
 		kinds = append(kinds, m[1])
 	}
