@@ -115,14 +115,12 @@ func (d *document) encode() ([]byte, error) {
 	data := bytes.TrimSuffix(head, []byte("}"))
 	data = append(data, ",\n\"workflows\": ["...)
 	for i := range d.Workflows {
-		line, err := json.Marshal(d.Workflows[i].entry())
-		if err != nil {
-			return nil, err
-		}
 		if i > 0 {
 			data = append(data, ',')
 		}
-		data = append(append(data, '\n'), line...)
+		if data, err = d.Workflows[i].entry().append(append(data, '\n')); err != nil {
+			return nil, err
+		}
 	}
 	return append(data, "\n]}\n"...), nil
 }

@@ -130,7 +130,7 @@ func (d folder) share(fd int, mode uint32) error {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
 	}
-	if uint32(stat.Mode)&0o777 != mode {
+	if stat.Mode&0o777 != mode {
 		if err := unix.Fchmod(fd, mode); err != nil {
 			return err
 		}

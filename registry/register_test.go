@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -199,4 +201,33 @@ func TestBadRegistrationsAreRefused(t *testing.T) {
 	}
 	_, err := r.Register(t.Context(), Registration{Name: "a", Recipe: "x"})
 	wantCode(t, err, belay.CodeQueueFull)
+}
+
+// Rule: the form of an entry that the registry writes is the one that it reads, whatever the entry
+// contains; and package json reads and writes the same.
+func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678900000, time.UTC)
+	for _, w := range []Workflow{
+		{Name: "a", Recipe: "b", StartedAt: at, LastRenewedAt: at},
+		{Name: "\"\\<ä\u2028\x7f", Recipe: "\t", Owner: Process{PID: -1, StartNS: 1<<64 - 1, BootID: "x", PIDNamespace: 7},
+			StartedAt: at, LastRenewedAt: at.Add(1), TTL: 1500 * time.Millisecond, Preemptible: true,
+			PreemptSignalPath: "/x/signals/y.preempt", renewedBoot: 1 << 60},
+		{TTL: MaxTTL, StartedAt: at, LastRenewedAt: at},
+	} {
+		text, err := w.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Workflow
+		if err := json.Unmarshal(text, &read); err != nil || !reflect.DeepEqual(read, w) {
+			t.Errorf("%s is read as %+v, %v", text, read, err)
+		}
+		reference, err := json.Marshal(w.entry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(reference, &read); err != nil || !reflect.DeepEqual(read, w) {
+			t.Errorf("package json writes %s: %+v, %v", reference, read, err)
+		}
+	}
 }

@@ -73,8 +73,8 @@ type Request struct {
 	Belay string `json:"belay,omitempty"`
 	// At is when the processes of Register begin to measure.
 	At time.Time `json:"at,omitzero"`
-	// N is the number of executions, for measures with a fixed number, and of processes for Register. For is how long the load
-	// lasts, for other measures; Overload takes seven times as long.
+	// N is the number of executions, for measures with a fixed number, and the number of processes
+	// for Register. For is how long the load lasts, for other measures; Overload takes seven times as long.
 	N   int           `json:"n,omitempty"`
 	For time.Duration `json:"for,omitempty"`
 	// Rate is the number of executions that arrive in a second, for Latency.

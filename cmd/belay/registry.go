@@ -49,7 +49,8 @@ func (a *app) registryCommand() *cobra.Command {
 func (a *app) local(c *cobra.Command, args []string) error {
 	for _, name := range []string{"server", "store"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
-			return usage("--%s has no effect here: the registry is on this machine; name its directory with --data", name)
+			return usage("--%s has no effect here: the registry is on this machine; name its directory with --data",
+				name)
 		}
 	}
 	return c.Root().PersistentPreRunE(c, args)
@@ -180,7 +181,8 @@ none of them runs, and have called this command.`,
 				fmt.Fprintln(a.out, "nothing to repair")
 				return nil
 			}
-			fmt.Fprintf(a.out, "swaps may begin again; the damaged file is kept as %s\n", filepath.Join(r.Dir(), q.File))
+			fmt.Fprintf(a.out, "swaps may begin again; the damaged file is kept as %s\n",
+				filepath.Join(r.Dir(), q.File))
 			return nil
 		},
 	}

@@ -147,11 +147,7 @@ func (f *entryFlags) entry(c *cobra.Command, r *registry.Registry) (registry.Wor
 	if err != nil {
 		return w, err
 	}
-	for pid := os.Getppid(); pid > 0; {
-		p, err := registry.Identify(pid)
-		if err != nil {
-			break
-		}
+	for _, p := range ancestors() {
 		if w.Owner.PID == 0 {
 			w.Owner = p
 		}
@@ -159,15 +155,27 @@ func (f *entryFlags) entry(c *cobra.Command, r *registry.Registry) (registry.Wor
 			return e.Name == f.name && e.Owner.PID == p.PID && e.Owner.StartNS == p.StartNS
 		}) {
 			w.Owner = p
-			return w, nil
+			break
 		}
+	}
+	return w, nil
+}
+
+// ancestors returns the parent of this process, its parent, and so on.
+func ancestors() (all []registry.Process) {
+	for pid := os.Getppid(); pid > 0; {
+		p, err := registry.Identify(pid)
+		if err != nil {
+			break
+		}
+		all = append(all, p)
 		parent, err := host.Lookup(pid)
 		if err != nil {
 			break
 		}
 		pid = parent.Parent
 	}
-	return w, nil
+	return all
 }
 
 func notThere(pid int, err error) error {

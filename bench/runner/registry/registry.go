@@ -11,9 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/belaydev/belay/bench/trial"
 	"github.com/belaydev/belay/registry"
@@ -30,7 +29,11 @@ func Run(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	if r.Role != "" {
 		return trial.Sample{}, contend(ctx, r)
 	}
-	if err := os.WriteFile(filepath.Join(r.Dir, payload), fill(r), 0o600); err != nil {
+	data, err := fill(r)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.Dir, payload), data, 0o600)
+	}
+	if err != nil {
 		return trial.Sample{}, err
 	}
 	r.At = time.Now().Add(lead)
@@ -140,7 +143,7 @@ func caller(r trial.Request) (func(context.Context) error, error) {
 const payload = "payload"
 
 // fill returns a text of the size of the state file.
-func fill(r trial.Request) []byte {
+func fill(r trial.Request) ([]byte, error) {
 	self, _ := registry.Self() // without an identity the entries are only a little shorter
 	now := time.Now()
 	all := make([]registry.Workflow, r.N)
@@ -148,8 +151,7 @@ func fill(r trial.Request) []byte {
 		all[i] = registry.Workflow{Name: fmt.Sprintf("process-%d", i), Recipe: "model", Owner: self, StartedAt: now,
 			LastRenewedAt: now, TTL: time.Minute}
 	}
-	data, _ := json.MarshalIndent(map[string]any{"version": 1, "workflows": all}, "", "  ") // it has no value that fails
-	return data
+	return json.Marshal(all)
 }
 
 // bare replaces a file durably under a lock.
@@ -160,7 +162,7 @@ func bare(dir string, data []byte) error {
 	}
 	defer lock.Close()
 	for {
-		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+		if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
 			break
 		}
 	}
