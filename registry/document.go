@@ -82,6 +82,14 @@ func decode(data []byte) (document, error) {
 	if len(data) > maxState {
 		return document{}, fmt.Errorf("it is larger than %d bytes", maxState)
 	}
+	if doc, ok := decodeOwn(data); ok {
+		return doc, nil
+	}
+	return decodeAny(data)
+}
+
+// decodeAny parses a state file that any program has written.
+func decodeAny(data []byte) (document, error) {
 	file := stateFile{document: document{Version: 1}} // programs of others may leave the version out
 	err := json.Unmarshal(data, &file)
 	switch v := file.Version; {
@@ -113,7 +121,7 @@ func (d *document) encode() ([]byte, error) {
 		return nil, err
 	}
 	data := bytes.TrimSuffix(head, []byte("}"))
-	data = append(data, ",\n\"workflows\": ["...)
+	data = append(data, entriesBegin...)
 	for i := range d.Workflows {
 		if i > 0 {
 			data = append(data, ',')
@@ -122,7 +130,7 @@ func (d *document) encode() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return append(data, "\n]}\n"...), nil
+	return append(data, entriesEnd...), nil
 }
 
 // save writes the state file.

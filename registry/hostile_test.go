@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -305,7 +306,16 @@ func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"workflows":[{"name":"a","recipe":"b","owner_pid":1,"ttl_seconds":-1}]}`))
 	f.Add([]byte(`{"workflows":[{"ttl_seconds":1e308,"preempt_signal_path":"/signals/a.preempt"}],"swap_in_progress":{}}`))
 	f.Add([]byte(`{"swap_in_progress":{"holder_pid":-1,"started_at":"2026-01-02T03:04:05Z"},"quarantined":{}}`))
+	f.Add([]byte("{\"version\":1,\n\"workflows\": [\n{\"name\":\"a\",\"recipe\":\"b\",\"owner_pid\":1," +
+		"\"owner_start_ns\":2,\"owner_boot_id\":\"x\",\"owner_pid_namespace\":3,\"started_at\":\"2026-01-02T03:04:05Z\"," +
+		"\"last_renewed_at\":\"2026-01-02T03:04:05Z\",\"last_renewed_boot_ns\":4,\"ttl_seconds\":60.5," +
+		"\"preempt_signal_path\":\"/signals/a.preempt\",\"preemptible\":true},\n{\"name\":\"a\"}\n]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if own, ok := decodeOwn(data); ok {
+			if all, err := decodeAny(data); err != nil || !reflect.DeepEqual(own, all) {
+				t.Errorf("the two ways to read differ: %+v, %+v, %v", own, all, err)
+			}
+		}
 		r := open(t)
 		write(t, r, string(data))
 		if _, err := r.List(t.Context()); err != nil && belay.CodeOf(err) != belay.CodeConflict {

@@ -209,7 +209,8 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678900000, time.UTC)
 	for _, w := range []Workflow{
 		{Name: "a", Recipe: "b", StartedAt: at, LastRenewedAt: at},
-		{Name: "\"\\<ä\u2028\x7f", Recipe: "\t", Owner: Process{PID: -1, StartNS: 1<<64 - 1, BootID: "x", PIDNamespace: 7},
+		{Name: "\"\\<ä\u2028\x7f", Recipe: "\t",
+			Owner:     Process{PID: -1, StartNS: 1<<64 - 1, BootID: "x", PIDNamespace: 7},
 			StartedAt: at, LastRenewedAt: at.Add(1), TTL: 1500 * time.Millisecond, Preemptible: true,
 			PreemptSignalPath: "/x/signals/y.preempt", renewedBoot: 1 << 60},
 		{TTL: MaxTTL, StartedAt: at, LastRenewedAt: at},
@@ -221,6 +222,17 @@ func TestAnEntryIsReadAsItWasWritten(t *testing.T) {
 		var read Workflow
 		if err := json.Unmarshal(text, &read); err != nil || !reflect.DeepEqual(read, w) {
 			t.Errorf("%s is read as %+v, %v", text, read, err)
+		}
+		doc := document{Version: formatVersion, Workflows: []Workflow{w, w}}
+		file, err := doc.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own, ok := decodeOwn(file); ok != (w.Owner.PID >= 0) || ok && !reflect.DeepEqual(own, doc) {
+			t.Errorf("%s is read as %+v, %v", file, own, ok)
+		}
+		if all, err := decodeAny(file); err != nil || !reflect.DeepEqual(all, doc) {
+			t.Errorf("package json reads %s as %+v, %v", file, all, err)
 		}
 		reference, err := json.Marshal(w.entry())
 		if err != nil {

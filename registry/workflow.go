@@ -132,7 +132,7 @@ func (e entry) append(data []byte) ([]byte, error) {
 	if e.LastRenewedBootNS > 0 {
 		number("last_renewed_boot_ns", uint64(e.LastRenewedBootNS))
 	}
-	data = append(strconv.AppendFloat(append(data, `"ttl_seconds":`...), e.TTLSeconds, 'g', -1, 64), ',')
+	data = append(strconv.AppendFloat(append(data, `"ttl_seconds":`...), e.TTLSeconds, 'f', -1, 64), ',')
 	if e.PreemptSignalPath != "" {
 		text("preempt_signal_path", e.PreemptSignalPath)
 	}
