@@ -43,7 +43,7 @@ func TestHandlesReportEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
+		t.Cleanup(func() { _ = f.Close() })
 		handles = append(handles, f)
 	}
 	if ended, err := Ended(handles); err != nil || ended[0] || ended[1] {
