@@ -37,6 +37,8 @@ const (
 	// Backend refuses further signals with CodeQueueFull.
 	MaxSignals     = 10_000
 	MaxSignalBytes = 320 << 20
+	// MaxConsumes is the largest length of Save.AlsoConsumes.
+	MaxConsumes = 1000
 	// MaxLog is the largest number of bytes that the store keeps of one log. A log keeps its first
 	// MiB and its end; the chunks between them are dropped. As long as no chunk was dropped, the
 	// limits of an artifact apply.

@@ -291,6 +291,9 @@ type Save struct {
 	// Consumes is the seq of the signal that this checkpoint, the end of a wait, consumes; 0 means
 	// none.
 	Consumes int64 `json:"consumes,omitempty"`
+	// AlsoConsumes has the seqs of further signals and ends of children that this checkpoint consumes,
+	// MaxConsumes at most. So a state can take in many ends of children in one write.
+	AlsoConsumes []int64 `json:"also_consumes,omitempty"`
 	// CostTokens is added to the execution's cost.
 	CostTokens Cost `json:"cost_tokens,omitempty"`
 	// Repeat says that the owner sent this Op before and has not received the reply.

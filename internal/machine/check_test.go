@@ -241,10 +241,9 @@ func checkSums(f *faults, r record) {
 	}
 }
 
-// checkConsumed checks that at most one checkpoint consumes a signal, and that a checkpoint
-// consumes at most one signal. A retry from a step may consume several ends of children.
+// checkConsumed checks that at most one checkpoint consumes a signal, and that the checkpoint exists. A retry from a
+// step may consume ends of children.
 func checkConsumed(f *faults, r record) {
-	by := make(map[int64]int64)
 	for _, s := range r.signals {
 		discarded := slices.ContainsFunc(r.deeds, func(d *Deed) bool {
 			return d.Seq == s.ConsumedBy && d.Kind == "retry"
@@ -252,10 +251,6 @@ func checkConsumed(f *faults, r record) {
 		if s.ConsumedBy == 0 || discarded && !s.Child.IsZero() {
 			continue
 		}
-		if other, ok := by[s.ConsumedBy]; ok {
-			f.add("signals", "checkpoint %d of %s took signals %d and %d", s.ConsumedBy, s.Execution, other, s.Seq)
-		}
-		by[s.ConsumedBy] = s.Seq
 		if !slices.ContainsFunc(r.checkpoints, func(c *Checkpoint) bool { return c.Seq == s.ConsumedBy }) {
 			f.add("signals", "signal %d of %s was taken by checkpoint %d, which does not exist", s.Seq, s.Execution,
 				s.ConsumedBy)

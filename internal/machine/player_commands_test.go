@@ -215,12 +215,18 @@ func (p *player) save() {
 
 func (p *player) consume() {
 	l := p.lease()
+	var some []int64
 	for _, s := range p.records[l.Execution].signals {
 		if p.n(2) == 0 {
-			p.operate(&Save{Save: belay.Save{Lease: l, Op: p.op(), Kind: belay.KindWait, Key: "w", Consumes: s.Seq}})
-			return
+			some = append(some, s.Seq)
 		}
 	}
+	if len(some) == 0 {
+		return
+	}
+	p.operate(&Save{Save: belay.Save{
+		Lease: l, Op: p.op(), Kind: belay.KindWait, Key: "w", Consumes: some[0], AlsoConsumes: some[1:],
+	}})
 }
 
 func (p *player) settle() {

@@ -16,13 +16,16 @@ func (c *Save) Judge() {
 	}
 	c.judged = &judged{err: CheckPayload("save", "checkpoint "+c.Key, c.Data, belay.MaxPayload)}
 	if c.judged.err == nil && !c.Op.IsZero() {
-		c.judged.sum = contentOf("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).cost(c.CostTokens).json(
-			c.Data).sum()
+		content := contentOf("save").text(c.Kind.String()).text(c.Key).int(c.Consumes).cost(c.CostTokens)
+		for _, seq := range c.AlsoConsumes {
+			content = content.int(seq)
+		}
+		c.judged.sum = content.json(c.Data).sum()
 	}
 }
 
 // Need asks the store for the execution, the session, the operation if it may be a repetition, and
-// the consumed signal.
+// the consumed signals.
 func (c *Save) Need(n *Need) {
 	needLease(n, c.Lease)
 	if ref := (OpRef{c.Lease.Execution, c.Op}); c.Repeat {
@@ -30,9 +33,21 @@ func (c *Save) Need(n *Need) {
 	} else if !c.Op.IsZero() {
 		n.first = append(n.first, ref)
 	}
-	if c.Consumes != 0 {
-		n.Signals = append(n.Signals, SignalRef{c.Lease.Execution, c.Consumes})
+	for _, seq := range c.consumed() {
+		n.Signals = append(n.Signals, SignalRef{c.Lease.Execution, seq})
 	}
+}
+
+// consumed returns the seqs of all signals that the checkpoint consumes. A list that is too long is left out, because
+// apply refuses it.
+func (c *Save) consumed() []int64 {
+	if len(c.AlsoConsumes) > belay.MaxConsumes {
+		return nil
+	}
+	if c.Consumes == 0 {
+		return c.AlsoConsumes
+	}
+	return append([]int64{c.Consumes}, c.AlsoConsumes...)
 }
 
 func (c *Save) apply(w *world) (Reply, error) {
@@ -67,12 +82,12 @@ func (c *Save) apply(w *world) (Reply, error) {
 	if c.Repeat {
 		e.Repeated = e.Token
 	}
-	if taken != nil {
-		taken.ConsumedBy = e.Seq
-		if taken.Child.IsZero() { // max, because older servers did not count the signals that they kept
-			e.Signals, e.SignalBytes = max(0, e.Signals-1), max(0, e.SignalBytes-int64(len(taken.Payload)))
+	for _, s := range taken {
+		s.ConsumedBy = e.Seq
+		if s.Child.IsZero() { // max, because older servers did not count the signals that they kept
+			e.Signals, e.SignalBytes = max(0, e.Signals-1), max(0, e.SignalBytes-int64(len(s.Payload)))
 		}
-		w.out.Consumed = append(w.out.Consumed, taken)
+		w.out.Consumed = append(w.out.Consumed, s)
 	}
 	if c.Kind == belay.KindState {
 		if e.StateSeq != 0 {
@@ -101,20 +116,35 @@ func (w *world) overtaken(l belay.Lease) bool {
 	return e != nil && e.Repeated != 0 && e.Repeated == l.Token && e.Token == l.Token
 }
 
-// consume finds the signal that the checkpoint consumes. A signal can be consumed once.
-func (c *Save) consume(w *world, e *Execution) (*Signal, error) {
-	if c.Consumes == 0 {
+// consume finds the signals that the checkpoint consumes. A signal can be consumed once.
+func (c *Save) consume(w *world, e *Execution) ([]*Signal, error) {
+	if len(c.AlsoConsumes) > belay.MaxConsumes {
+		return nil, refuse(belay.CodePayloadTooLarge, "save", "the checkpoint consumes %d further signals; the limit "+
+			"is %d",
+			len(c.AlsoConsumes), belay.MaxConsumes)
+	}
+	seqs := c.consumed()
+	if len(seqs) == 0 {
 		return nil, nil
 	}
-	s := w.signal(e.ID, c.Consumes)
-	if s == nil || s.Seq <= e.BaseSeq { // older signals belong to an earlier input
-		return nil, refuse(belay.CodeNotFound, "save", "execution %s has no signal %d", e.ID, c.Consumes)
+	taken := make([]*Signal, 0, len(seqs))
+	seen := make(map[int64]bool, len(seqs))
+	for _, seq := range seqs {
+		s := w.signal(e.ID, seq)
+		if s == nil || s.Seq <= e.BaseSeq { // older signals belong to an earlier input
+			return nil, refuse(belay.CodeNotFound, "save", "execution %s has no signal %d", e.ID, seq)
+		}
+		if s.ConsumedBy != 0 {
+			return nil, refuse(belay.CodeConflict, "save", "signal %d of %s was consumed by checkpoint %d", s.Seq, e.ID,
+				s.ConsumedBy)
+		}
+		if seen[seq] {
+			return nil, refuse(belay.CodeInvalid, "save", "the checkpoint consumes signal %d twice", seq)
+		}
+		seen[seq] = true
+		taken = append(taken, s)
 	}
-	if s.ConsumedBy != 0 {
-		return nil, refuse(belay.CodeConflict, "save", "signal %d of %s was consumed by checkpoint %d", s.Seq, e.ID,
-			s.ConsumedBy)
-	}
-	return s, nil
+	return taken, nil
 }
 
 func (w *world) signal(id belay.ExecutionID, seq int64) *Signal {

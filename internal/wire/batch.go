@@ -97,20 +97,21 @@ type Save struct {
 	Key        string               `json:"key"`
 	Data       json.RawMessage      `json:"data,omitempty"`
 	Consumes   int64                `json:"consumes,omitempty"`
+	Also       []int64              `json:"also_consumes,omitempty" maxItems:"1000"`
 	CostTokens belay.Cost           `json:"cost_tokens,omitempty"`
 	Repeat     bool                 `json:"repeat,omitempty"`
 }
 
 // SaveOf converts a checkpoint for the wire.
 func SaveOf(s belay.Save) Save {
-	return Save{LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.CostTokens, s.Repeat}
+	return Save{LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.AlsoConsumes, s.CostTokens, s.Repeat}
 }
 
 // Save converts the checkpoint from the wire.
 func (w *Save) Save() belay.Save {
 	return belay.Save{
 		Lease: w.Lease.Lease(), Op: w.Op, Kind: w.Kind, Key: w.Key, Data: w.Data,
-		Consumes: w.Consumes, CostTokens: w.CostTokens, Repeat: w.Repeat,
+		Consumes: w.Consumes, AlsoConsumes: w.Also, CostTokens: w.CostTokens, Repeat: w.Repeat,
 	}
 }
 

@@ -18,13 +18,15 @@ type Progress struct {
 	Key        string               `json:"key,omitempty" maxLength:"200" doc:"Only the newest checkpoint of each key counts. Without a key the checkpoint is the state of the execution."`
 	Data       json.RawMessage      `json:"data,omitempty" doc:"Any JSON; at most 1 MiB."`
 	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait consumes."`
+	Also       []int64              `json:"also_consumes,omitempty" maxItems:"1000" doc:"The seqs of further signals, and of ends of children, that this checkpoint consumes. So a state can take in many ends of children in one write."`
 	CostTokens belay.Cost           `json:"cost_tokens,omitempty" doc:"Added to the execution's cost. A number of tokens with at most four decimals, kept exactly."`
 }
 
 // Save converts the checkpoint from the wire.
 func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	s := belay.Save{
-		Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, CostTokens: w.CostTokens,
+		Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, AlsoConsumes: w.Also,
+		CostTokens: w.CostTokens,
 	}
 	if s.Kind == 0 {
 		s.Kind = belay.KindStep

@@ -2785,6 +2785,8 @@ export interface components {
             start?: number;
         };
         Progress: {
+            /** @description The seqs of further signals, and of ends of children, that this checkpoint consumes. So a state can take in many ends of children in one write. */
+            also_consumes?: number[];
             /**
              * Format: int64
              * @description The seq of the signal that this wait consumes.
@@ -3014,6 +3016,7 @@ export interface components {
             runs: components["schemas"]["Run"][];
         };
         Save: {
+            also_consumes?: number[];
             /** Format: int64 */
             consumes?: number;
             /**

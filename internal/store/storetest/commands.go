@@ -289,6 +289,9 @@ func (w *walker) save() machine.Command {
 	}
 	if w.chance(4) {
 		s.Kind, s.Consumes = belay.KindWait, w.signalSeq(s.Lease.Execution)
+		if w.chance(2) {
+			s.AlsoConsumes = []int64{w.signalSeq(s.Lease.Execution)}
+		}
 	}
 	w.asked.ops = add(w.asked.ops, machine.OpRef{Execution: s.Lease.Execution, Op: s.Op})
 	return &machine.Save{Save: s}

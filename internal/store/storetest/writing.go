@@ -162,6 +162,21 @@ var writeCases = []testCase{
 			e.Errorf("checkpoints %+v, signals %+v", rec.Checkpoints, rec.Signals)
 		}
 	}},
+	{"a checkpoint consumes several signals", func(e *env) {
+		l := e.run(e.open(), 1)
+		seq := e.row(l.Execution).Seq
+		for range 3 {
+			e.fold(&machine.Deliver{SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "go"}})
+		}
+		e.fold(&machine.Save{Save: belay.Save{
+			Lease: l, Op: e.id(), Kind: belay.KindState, Key: "state", AlsoConsumes: []int64{seq + 1, seq + 3},
+		}})
+		var got []int64
+		for _, s := range e.read(store.Read{Execution: l.Execution, History: true}).Signals {
+			got = append(got, s.ConsumedBy)
+		}
+		e.same("the consuming checkpoints", []int64{seq + 4, 0, seq + 4}, got)
+	}},
 	{"a dead letter is resolved once", func(e *env) {
 		letter := machine.DeadLetter{
 			Execution: e.submit(), Generation: 1, Seq: 1, Reason: "lost", At: e.now(), New: true,
