@@ -83,8 +83,15 @@ func refused(op string, err error) error {
 // save writes a checkpoint. While the lease is valid, it works even if the context of the workflow
 // function has ended.
 func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
+	return r.saveMany(kind, key, data, consumes, nil)
+}
+
+// saveMany is save for a checkpoint that consumes further signals.
+func (r *Run) saveMany(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64,
+	also []int64) error {
 	s := belay.Save{
-		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, CostTokens: r.takeCost(),
+		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, AlsoConsumes: also,
+		CostTokens: r.takeCost(),
 	}
 	ctx, t := r.calls(r.life)
 	for {

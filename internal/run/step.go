@@ -115,14 +115,11 @@ func (r *Run) busy(n int) {
 
 // Checkpoint saves a free-form state, which replaces the state saved before.
 func (r *Run) Checkpoint(data json.RawMessage) error {
-	if err := r.save(belay.KindState, "state", data, 0); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.state = data
-	r.mu.Unlock()
-	return nil
+	return r.SaveState(data, nil)
 }
+
+// stateKey is the key of the checkpoint with the free-form state.
+const stateKey = "state"
 
 // State returns the state that was saved last; nil if no state was saved.
 func (r *Run) State() json.RawMessage {
