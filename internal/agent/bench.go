@@ -39,6 +39,7 @@ type bench struct {
 	at       checkout // the result of the step checkout
 	last     *Changes // the changes after the last finished step
 	place    *workspace.Workspace
+	capture  *capture // the standard output of the running step; nil if it is not captured
 	notes    []string // parts that the workspace lacks, and network requests that were refused
 	salvaged bool     // the command ran, and its changes were saved
 }
@@ -90,6 +91,9 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 	}
 	b.observe.Started(s)
 	result := StepResult{Name: s.Name}
+	if b.capture = nil; i == len(b.job.Steps)-1 {
+		b.capture = newCapture(b.job.Capture)
+	}
 	end, err := b.execute(ctx, w, s, &result)
 	result.ExitCode, result.TimedOut, result.Cancelled = end.Code, end.TimedOut, end.Cancelled
 	result.DurationMS, result.Isolation = end.Duration.Milliseconds(), string(end.Isolation)
@@ -111,7 +115,10 @@ func (b *bench) step(ctx context.Context, i int, s Step) (StepResult, error) {
 		return result, result.stopped(context.Cause(ctx))
 	}
 	if result.ExitCode != 0 {
-		return result, result.failed()
+		return result, result.failed(b.job.Retry)
+	}
+	if result.Stdout, err = b.capture.value(); err != nil {
+		return result, &stepError{result, belay.Permanent(fmt.Errorf("step %q: %w", s.Name, err))}
 	}
 	if b.saver != nil {
 		b.saver.ended = true
@@ -227,6 +234,9 @@ func (b *bench) hidden(env map[string]string) (map[string]string, map[process.St
 func (b *bench) write(stream process.Stream, p []byte) {
 	if len(p) == 0 {
 		return
+	}
+	if stream == process.Stdout {
+		b.capture.write(p)
 	}
 	b.observe.Wrote(stream == process.Stderr, p)
 	_, _ = b.log.Write(p) // Flush returns the error of an earlier Write

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -43,7 +44,17 @@ type Job struct {
 	// Env names variables that the command gets from the worker's environment. Belay never stores
 	// their values.
 	Env []string `json:"env,omitempty"`
+	// Capture puts the standard output of the last step into the result: as a text without the last
+	// line break ("text"), as a list of lines ("lines"), or as the value that its JSON describes
+	// ("json"). An output of more than MaxCapture bytes fails the job. Empty means no capture.
+	Capture string `json:"capture,omitempty"`
+	// Retry makes an exit code other than 0 a failure that may pass, so that the policy of the
+	// execution decides about further attempts. Without it the job fails at once.
+	Retry bool `json:"retry,omitempty"`
 }
+
+// MaxCapture is the largest standard output that a job can put into its result, in bytes.
+const MaxCapture = 256 << 10
 
 // Step is one command of a job.
 type Step struct {
@@ -59,6 +70,8 @@ type Result struct {
 	// Commit is the commit that was checked out.
 	Commit string       `json:"commit,omitempty"`
 	Steps  []StepResult `json:"steps"`
+	// Stdout is the standard output of the last step, in the form of Job.Capture.
+	Stdout json.RawMessage `json:"stdout,omitempty"`
 	// Changes are the changes of the job; nil if there are none.
 	Changes *Changes `json:"changes,omitempty"`
 	// Notes list parts that the workspace lacked, such as submodules, and network requests that
@@ -81,6 +94,8 @@ type StepResult struct {
 	Exceeded string `json:"exceeded,omitempty"`
 	// Changes are the changes in the workspace after the step.
 	Changes *Changes `json:"changes,omitempty"`
+	// Stdout is the standard output, in the form of Job.Capture.
+	Stdout json.RawMessage `json:"stdout,omitempty"`
 }
 
 // Duration is the time that the step ran.
@@ -128,6 +143,9 @@ func (j *Job) Check() error {
 	}
 	if j.Timeout < 0 || j.Grace < 0 {
 		return invalid("a timeout or grace must not be negative")
+	}
+	if !slices.Contains([]string{"", "text", "lines", "json"}, j.Capture) {
+		return invalid("capture is %q; it can be text, lines or json", j.Capture)
 	}
 	for _, name := range j.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {

@@ -134,6 +134,7 @@ func (b *bench) runSteps(ctx context.Context) (Result, error) {
 }
 
 func (r *Result) add(s StepResult) {
+	r.Stdout, s.Stdout = s.Stdout, nil
 	r.Steps = append(r.Steps, s)
 	r.ExitCode = s.ExitCode
 	r.Changes = s.Changes
@@ -151,8 +152,8 @@ func (e *stepError) Error() string { return e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// failed returns the error of a step that ended with a failure.
-func (r StepResult) failed() error {
+// failed returns the error of a step that ended with a failure. passing says that another attempt may succeed.
+func (r StepResult) failed(passing bool) error {
 	err := fmt.Errorf("step %q ended with exit code %d", r.Name, r.ExitCode)
 	if r.Exceeded != "" {
 		err = fmt.Errorf("%w: %s", err, r.Exceeded)
@@ -160,7 +161,10 @@ func (r StepResult) failed() error {
 	if r.TimedOut {
 		err = fmt.Errorf("step %q ran out of time after %s", r.Name, r.Duration().Round(time.Millisecond))
 	}
-	return &stepError{r, belay.Permanent(err)}
+	if !passing {
+		err = belay.Permanent(err)
+	}
+	return &stepError{r, err}
 }
 
 // stopped returns the error of a step that was stopped before its command ended by itself.
