@@ -122,6 +122,11 @@ var layers = map[string]layer{
 		".", "workflow", "worker", "internal/testkit/promise", "internal/testkit/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
 
+	// Documents: parse, validate, draw, and evaluate expressions.
+	"internal/definition": {down: []string{"."}, modules: []string{
+		"go.yaml.in/yaml/v3", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/expr-lang/expr",
+	}},
+
 	// The workflows that Belay itself contains: commands in isolated workspaces, run by an ordinary
 	// worker.
 	"internal/agent/process": {down: []string{"internal/host"}, modules: []string{"golang.org/x/sys"}},
@@ -143,6 +148,11 @@ var layers = map[string]layer{
 	// The built-in workflow http: one HTTP request.
 	"internal/httptask": {down: []string{".", "internal/reach", "internal/run", "internal/secret",
 		"internal/secretref", "workflow"}},
+
+	// Runs documents: the workflow function of the built-in workflow document.
+	"internal/definition/runner": {down: []string{
+		".", "workflow", "internal/agent", "internal/definition", "internal/run",
+	}},
 
 	// The bodies of the HTTP API, shared by server and client.
 	"internal/wire": {down: []string{"."}},
@@ -175,7 +185,8 @@ var layers = map[string]layer{
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/config", "internal/engine",
+			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/config",
+			"internal/definition/runner", "internal/engine",
 			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
 			"internal/telemetry", "internal/webui", "worker",
 		},
@@ -202,9 +213,9 @@ var layers = map[string]layer{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
-			"internal/config", "internal/httptask", "internal/peer", "internal/reach", "internal/retry",
-			"internal/screen", "internal/secret", "internal/secretref", "internal/server", "internal/socket",
-			"internal/datadir", "internal/demo", "registry",
+			"internal/config", "internal/definition", "internal/definition/runner", "internal/httptask",
+			"internal/peer", "internal/reach", "internal/retry", "internal/screen", "internal/secret",
+			"internal/secretref", "internal/server", "internal/socket", "internal/datadir", "internal/demo", "registry",
 		},
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	},

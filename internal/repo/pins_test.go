@@ -11,20 +11,22 @@ import (
 // Belay's purpose a well-maintained library is better than code in this repository, unless the
 // standard library or a few dozen lines are enough.
 var direct = map[string]string{
-	"modernc.org/sqlite":                       "SQLite without cgo",
-	"github.com/jackc/pgx/v5":                  "PostgreSQL",
-	"github.com/pressly/goose/v3":              "migrations, embedded",
-	"github.com/spf13/cobra":                   "command line: help and completion",
-	"github.com/spf13/pflag":                   "the flags of a cobra command, for its help and for suggestions",
-	"github.com/google/uuid":                   "UUIDv7",
-	"github.com/danielgtaylor/huma/v2":         "HTTP: validation, problems and OpenAPI 3.1 from Go types",
-	"github.com/prometheus/client_golang":      "metrics",
-	"go.yaml.in/yaml/v3":                       "belay.yaml, strict, with line numbers",
-	"golang.org/x/time":                        "rate limits",
-	"golang.org/x/sys":                         "process supervision, clocks that count suspend",
-	"github.com/google/go-cmp":                 "tests: differences a person can read",
-	"github.com/santhosh-tekuri/jsonschema/v6": "tests: real responses held against the OpenAPI document",
-	"pgregory.net/rapid":                       "tests: state machines sent to two stores",
+	"modernc.org/sqlite":                  "SQLite without cgo",
+	"github.com/jackc/pgx/v5":             "PostgreSQL",
+	"github.com/pressly/goose/v3":         "migrations, embedded",
+	"github.com/spf13/cobra":              "command line: help and completion",
+	"github.com/spf13/pflag":              "the flags of a cobra command, for its help and for suggestions",
+	"github.com/google/uuid":              "UUIDv7",
+	"github.com/danielgtaylor/huma/v2":    "HTTP: validation, problems and OpenAPI 3.1 from Go types",
+	"github.com/prometheus/client_golang": "metrics",
+	"go.yaml.in/yaml/v3":                  "belay.yaml and documents, strict, with line numbers",
+	"github.com/expr-lang/expr":           "the expressions of documents, typed and with a budget",
+	"golang.org/x/time":                   "rate limits",
+	"golang.org/x/sys":                    "process supervision, clocks that count suspend",
+	"github.com/google/go-cmp":            "tests: differences a person can read",
+	"github.com/santhosh-tekuri/jsonschema/v6": "the inputs of documents; tests: responses held against the OpenAPI " +
+		"document",
+	"pgregory.net/rapid": "tests: state machines sent to two stores",
 }
 
 // refused lists versions that must not be used, with the reason.
