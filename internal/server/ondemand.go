@@ -25,6 +25,11 @@ type Builtin struct {
 	Concurrency int
 	// Grace and Unwind are those of worker.Options.
 	Grace, Unwind time.Duration
+	// Waits says that executions of the workflow wait for other executions: the worker keeps its session
+	// until all of them have ended, so that the next execution that goes on needs no new session.
+	Waits bool
+	// Backend is the Backend of the worker; nil for the engine.
+	Backend belay.Backend
 	// Run is the workflow function.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
 }
@@ -119,7 +124,11 @@ func (k *onDemand) work(ctx context.Context) error {
 	if k.Queue != "" {
 		o.Queues = []string{k.Queue}
 	}
-	w := worker.New(k.b, o)
+	var b belay.Backend = k.b
+	if k.Backend != nil {
+		b = k.Backend
+	}
+	w := worker.New(b, o)
 	worker.Register(w, k.Workflow, func(ctx context.Context, input json.RawMessage) (any, error) {
 		k.running.Add(1)
 		defer k.running.Add(-1)
@@ -133,9 +142,25 @@ func (k *onDemand) work(ctx context.Context) error {
 			return err
 		case <-time.After(lookAgain):
 		}
-		if due, err := k.b.HasReady(ctx, k.Workflow); err == nil && !due && k.running.Load() == 0 {
+		if k.running.Load() == 0 && k.idle(ctx) {
 			stop()
 			return <-ended
 		}
 	}
+}
+
+// idle reports whether no execution of the workflow is due, and, if its executions wait for others, whether
+// all have ended.
+func (k *onDemand) idle(ctx context.Context) bool {
+	if due, err := k.b.HasReady(ctx, k.Workflow); err != nil || due || !k.Waits {
+		return err == nil && !due
+	}
+	queue := k.Queue
+	if queue == "" {
+		queue = "default"
+	}
+	page, err := k.b.Executions(ctx, belay.Filter{
+		Workflow: k.Workflow, Queue: queue, Children: true, Limit: 1, States: belay.ActiveStates(),
+	})
+	return err == nil && len(page.Executions) == 0 && page.Next == ""
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/probe"
 	"github.com/belaydev/belay/internal/telemetry"
@@ -50,7 +51,7 @@ type Options struct {
 	// then take the rest of the grace period to finish. A service that returns before the server
 	// begins to stop ends the server.
 	Services []func(context.Context) error
-	// Builtins are the workflows that the server runs itself, besides bulks.
+	// Builtins are the workflows that the server runs itself, besides bulks and documents.
 	Builtins []Builtin
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
 	Agents *agentapi.Options
@@ -100,7 +101,9 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 	s := &Server{
 		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
-		stopping: make(chan struct{}), alarms: map[string]alarm{belay.BulkWorkflow: newAlarm()},
+		stopping: make(chan struct{}), alarms: map[string]alarm{
+			belay.BulkWorkflow: newAlarm(), runner.Workflow: newAlarm(),
+		},
 	}
 	for _, w := range o.Builtins {
 		s.alarms[w.Workflow] = newAlarm()
@@ -217,7 +220,8 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if jobs.Judge != nil {
 		h.ConnContext = judgeConnections(jobs.Judge)
 	}
-	services := append(slices.Clone(s.opt.Services), s.serveBuiltin(b, bulks(b, o.Admit)))
+	services := append(slices.Clone(s.opt.Services), s.serveBuiltin(b, bulks(b, o.Admit)),
+		s.serveBuiltin(b, documents(b, o.Admit)))
 	for _, w := range s.opt.Builtins {
 		services = append(services, s.serveBuiltin(b, w))
 	}

@@ -15,12 +15,8 @@ import (
 	"github.com/belaydev/belay/internal/run"
 )
 
-// Workflow is the name of the workflow that runs documents, and Queue its queue: runners have a queue of their own, so
-// that they never wait behind the tasks that they have started.
-const (
-	Workflow = "document"
-	Queue    = "belay.documents"
-)
+// Workflow is the name of the workflow that runs documents.
+const Workflow = "document"
 
 // Input is the input of an execution of a document. It contains the whole document, so that an execution never changes
 // its document.
