@@ -29,6 +29,7 @@ const labelLine = "line"
 // runFlags are the flags of belay run.
 type runFlags struct {
 	repo, ref, key   string
+	input            string          // of a document
 	login            workspace.Login // the user name and password from the URL of the repository
 	resume, isolated bool
 	timeout, grace   time.Duration
@@ -39,8 +40,8 @@ type runFlags struct {
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use:   "run [flags] -- COMMAND [ARG…]",
-		Short: "Run a command durably in a workspace of its own",
+		Use:   "run [flags] FILE.yaml | -- COMMAND [ARG…]",
+		Short: "Run a command, or a workflow that a file describes, durably",
 		Long: `Run a command in a fresh clone of a repository, as a durable execution, with
 live output. At the end belay run prints a summary and exits with the command's exit
 code.
@@ -69,8 +70,26 @@ as your user, with your rights to write and without limits, so that it can use y
 caches. Run a command that you do not trust with --isolated, in the same sandbox as
 the jobs of belay worker: outside its workspace the machine is read-only, limits such
 as BELAY_AGENT_MAX_PROCESSES apply, and, if belay runs as root, the command has a
-system user of its own.`,
+system user of its own.
+
+With a FILE that ends in .yaml, .yml or .json, belay run runs the workflow that the file
+describes: its tasks run in this process, each as a durable execution of its own, and
+belay run shows their progress. --key and --resume work as for commands; --resume
+continues the newest unfinished execution of the same document with the same input.
+
+  belay run nightly.yaml
+  belay run deploy.yaml --input '{"version": "1.4"}' --resume`,
+		ValidArgsFunction: completeDocuments,
 		RunE: func(c *cobra.Command, args []string) error {
+			if file, err := documentArg(c, args); file != "" || err != nil {
+				if err != nil {
+					return err
+				}
+				return a.runDocument(c.Context(), &f, file)
+			}
+			if f.input != "" {
+				return usage("--input is for a document, as in: belay run deploy.yaml --input '{}'")
+			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				return usage("write the command after --, as in: belay run -- %s", strings.Join(args, " "))
 			}
@@ -78,12 +97,16 @@ system user of its own.`,
 		},
 	}
 	c.Flags().StringVar(&f.repo, "repo", "",
-		"the repository, a path or `URL`, or none for an empty workspace; by default the repository of the working directory")
+		"the repository, a path or `URL`, or none for an empty workspace; by default the repository of the working "+
+			"directory")
 	c.Flags().StringVar(&f.ref, "ref", "", "the branch, tag or commit; the repository's HEAD by default")
+	c.Flags().StringVar(&f.input, "input", "", "the input of a document, as `JSON`, @FILE, or - for standard input")
 	c.Flags().StringVar(&f.key, "key", "",
 		"an idempotency `key`: continue the execution that has this key, or print its result if it has ended")
 	c.Flags().BoolVar(&f.resume, "resume", false,
-		"continue the newest unfinished execution of exactly this command line, if there is one")
+		"continue the newest unfinished execution of exactly this command line, or of this document and input, if "+
+			"there "+
+			"is one")
 	c.Flags().BoolVar(&f.isolated, "isolated", false,
 		"run the command in the sandbox of belay worker; the variables BELAY_AGENT_… and the file in BELAY_CONFIG "+
 			"configure the sandbox")
@@ -206,31 +229,36 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 	if err != nil {
 		return nil, err
 	}
-	hash := sha256.Sum256(input)
+	return s.submitLine(ctx, f, &belay.Submission{
+		Workflow: agent.Workflow, Input: input, Gates: gates,
+		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60)},
+		Policy: belay.Policy{MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace, MaxLosses: manyLosses},
+	})
+}
+
+// manyLosses is the limit of lost runs of an execution of belay run. After each lost run the user decides whether to
+// type the command line again. So a command that crashes its worker is not repeated endlessly, even if the limit is
+// high.
+const manyLosses = 1000
+
+// submitLine returns the execution that the command line continues, or submits sub. It sets the id, the queue, the key
+// and a label with the hash of the input.
+func (s *session) submitLine(ctx context.Context, f *runFlags, sub *belay.Submission) (*belay.Execution, error) {
+	hash := sha256.Sum256(sub.Input)
 	digest := hex.EncodeToString(hash[:16])
 	if f.resume {
-		e, err := s.unfinished(ctx, digest)
+		e, err := s.unfinished(ctx, sub.Workflow, digest)
 		if e != nil || err != nil {
 			return e, err
 		}
 	}
-	id := belay.ExecutionID(embedded.NewID())
-	sub := belay.Submission{
-		ID: id, Workflow: agent.Workflow, Input: input, Queue: agent.RunQueue + id.String(), IdempotencyKey: f.key,
-		Labels: map[string]string{agent.LabelCommand: screen.Brief(line, 60), labelLine: digest},
-		Gates:  gates,
-		Policy: belay.Policy{
-			MaxAttempts: 1, NoDeadLetters: true, CancelGrace: job.Grace,
-			// After each lost run the user decides whether to type the command line again. So a
-			// command that crashes its worker is not repeated endlessly, even if the limit of lost
-			// runs is high.
-			MaxLosses: 1000,
-		},
-	}
+	sub.ID, sub.IdempotencyKey = belay.ExecutionID(embedded.NewID()), f.key
+	sub.Labels[labelLine] = digest
+	sub.Queue = agent.RunQueue + sub.ID.String()
 	if f.key != "" {
 		sub.Queue = agent.RunQueue + "key:" + digest
 	}
-	out, err := s.backend.Submit(ctx, sub)
+	out, err := s.backend.Submit(ctx, *sub)
 	if err == nil {
 		err = out[0].Err
 	}
@@ -244,9 +272,9 @@ func (s *session) submit(ctx context.Context, f *runFlags, job *agent.Job, line 
 // unfinished returns the newest execution of this command line that has not ended, or nil if there
 // is none. It finds the executions of the command line by their label labelLine, whose value is
 // digest.
-func (s *session) unfinished(ctx context.Context, digest string) (*belay.Execution, error) {
+func (s *session) unfinished(ctx context.Context, workflow, digest string) (*belay.Execution, error) {
 	f := belay.Filter{
-		Workflow: agent.Workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
+		Workflow: workflow, Labels: map[string]string{labelLine: digest}, Limit: 1,
 		States: belay.ActiveStates(),
 	}
 	for {

@@ -29,6 +29,11 @@ type session struct {
 	runner  *agent.Runner
 	view    *view
 	own     *announced // the Backend of the worker: it uses the same engine and prints outages
+	// register registers the workflows that the worker runs, and slots is how many executions it runs at the same time.
+	// summarize prints the result.
+	register  func(w *worker.Worker)
+	slots     int
+	summarize func(*belay.Execution) error
 }
 
 // openSession connects to the engine, or starts one in this process, and removes the workspaces
@@ -38,7 +43,8 @@ func (a *app) openSession(ctx context.Context, purpose string, v *view, isolated
 	if err != nil {
 		return nil, err
 	}
-	s := &session{view: v}
+	s := &session{view: v, slots: 4, summarize: v.summary}
+	s.register = func(w *worker.Worker) { worker.Register(w, agent.Workflow, s.runner.Run) }
 	if s.backend, err = a.backend(ctx, screen.Brief(purpose, 120)); err != nil {
 		return nil, err
 	}
@@ -83,18 +89,18 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	s.view.begin(e, s.elsewhere(ctx, e))
 	switch {
 	case e.State.Terminal():
-		return s.view.summary(e)
+		return s.summarize(e)
 	case e.State == belay.Paused: // only an operator can resume the execution
 		return &belay.Error{Code: belay.CodeConflict, Message: pausedText(e)}
 	}
 	w := worker.New(s.own, worker.Options{
-		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: 4,
+		Name: fmt.Sprintf("belay run (pid %d)", os.Getpid()), Queues: []string{e.Queue}, Concurrency: s.slots,
 		Version: version,
 		// An interrupt must end the command soon: the step gets its own grace period, and then the
 		// worker has a minute to clean up.
 		Grace: -1, Unwind: s.view.job.Grace.D() + time.Minute,
 	})
-	worker.Register(w, agent.Workflow, s.runner.Run)
+	s.register(w)
 	wctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	worked := make(chan error, 1)
@@ -115,7 +121,7 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	if ended == nil {
 		return s.interrupted(e)
 	}
-	return s.view.summary(ended)
+	return s.summarize(ended)
 }
 
 // await waits for the end of the execution and returns the execution, or nil if ctx ended first.
