@@ -233,9 +233,9 @@ func TestAWorkerWithContradictoryOptionsIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	for says, args := range map[string][]string{
-		"no agent is configured": {"--concurrency", "0"},
-		"--server":               {"--config", p.path("belay.yaml")},
-		"is not valid":           {"--agent-users", "5-7"},
+		"nothing else is configured": {"--concurrency", "0"},
+		"--server":                   {"--config", p.path("belay.yaml")},
+		"is not valid":               {"--agent-users", "5-7"},
 	} {
 		if err := os.WriteFile(p.path("belay.yaml"), []byte("store: postgres://belay@127.0.0.1:1/belay\n"),
 			0o600); err != nil {

@@ -15,13 +15,14 @@ func (e *Engine) Bulk(ctx context.Context, b belay.Bulk) (belay.BulkReply, error
 	return bulk.Start(ctx, e, b)
 }
 
-// HasReady reports whether an execution of the workflow is due, or will be due at a known time. The
-// answer may come from a cache and be a little old.
-func (r *Reader) HasReady(ctx context.Context, workflow string) (bool, error) {
+// ReadyAmong returns those of the workflows of which an execution is due, or will be due at a known time.
+// The answer may come from a cache and be a little old.
+func (r *Reader) ReadyAmong(ctx context.Context, workflows ...string) ([]string, error) {
 	ready, err := r.store.ReadyLanes(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
+	var found []string
 	for some := range slices.Chunk(ready, readLanes) {
 		ids := make([]machine.LaneID, len(some))
 		for i, h := range some {
@@ -29,11 +30,17 @@ func (r *Reader) HasReady(ctx context.Context, workflow string) (bool, error) {
 		}
 		lanes, err := r.store.Lanes(ctx, ids)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if slices.ContainsFunc(lanes, func(l machine.Lane) bool { return l.Workflow == workflow }) {
-			return true, nil
+		for i := range lanes {
+			w := lanes[i].Workflow
+			if slices.Contains(workflows, w) && !slices.Contains(found, w) {
+				found = append(found, w)
+			}
+		}
+		if len(found) == len(workflows) {
+			break
 		}
 	}
-	return false, nil
+	return found, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -35,8 +36,31 @@ type Builtin struct {
 }
 
 // lookAgain is how often the server looks for executions of its workflows that another server has
-// accepted or left, or that a gate has let through.
+// accepted or left, or that a gate has let through. It looks for all workflows together.
 const lookAgain = 5 * time.Second
+
+// lookForBuiltins wakes the services of built-in workflows that have due executions.
+func (s *Server) lookForBuiltins(b Engine) func(context.Context) error {
+	names := slices.Sorted(maps.Keys(s.alarms))
+	return func(ctx context.Context) error {
+		again := time.NewTicker(lookAgain)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return nil
+			}
+			ready, err := b.ReadyAmong(ctx, names...)
+			if err != nil {
+				continue // the engine logs an outage of the store
+			}
+			for _, name := range ready {
+				ring(s.alarms[name].news)
+			}
+		}
+	}
+}
 
 // onDemand is the service that runs one built-in workflow.
 type onDemand struct {
@@ -49,7 +73,7 @@ type onDemand struct {
 }
 
 // alarm wakes the service of a workflow: news gets a value when the engine has accepted an execution of
-// the workflow, and look when the engine has taken an execution of any workflow back from its worker.
+// the workflow or the server has found a due one, and look when the engine has taken an execution of any workflow back from its worker.
 type alarm struct{ news, look chan struct{} }
 
 func newAlarm() alarm { return alarm{make(chan struct{}, 1), make(chan struct{}, 1)} }
@@ -86,7 +110,7 @@ func (s *Server) serveBuiltin(b Engine, w Builtin) func(context.Context) error {
 func (k *onDemand) run(ctx context.Context) error {
 	for known := false; ctx.Err() == nil; known = k.wait(ctx) {
 		if !known {
-			if due, err := k.b.HasReady(ctx, k.Workflow); err != nil || !due {
+			if due, err := k.b.ReadyAmong(ctx, k.Workflow); err != nil || len(due) == 0 {
 				continue // the engine logs an outage of the store
 			}
 		}
@@ -97,16 +121,14 @@ func (k *onDemand) run(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until the engine has accepted an execution of the workflow, and then returns true. It returns
-// false when the engine has taken an execution back, after lookAgain, and when ctx ends.
+// wait waits until the engine has accepted an execution of the workflow, or the server has found one, and
+// then returns true. It returns false when the engine has taken an execution of any workflow back, and when
+// ctx ends.
 func (k *onDemand) wait(ctx context.Context) bool {
-	timer := time.NewTimer(lookAgain)
-	defer timer.Stop()
 	select {
 	case <-k.news:
 		return true
 	case <-k.look:
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return false
@@ -152,8 +174,8 @@ func (k *onDemand) work(ctx context.Context) error {
 // idle reports whether no execution of the workflow is due, and, if its executions wait for others, whether
 // all have ended.
 func (k *onDemand) idle(ctx context.Context) bool {
-	if due, err := k.b.HasReady(ctx, k.Workflow); err != nil || due || !k.Waits {
-		return err == nil && !due
+	if due, err := k.b.ReadyAmong(ctx, k.Workflow); err != nil || len(due) > 0 || !k.Waits {
+		return err == nil && len(due) == 0
 	}
 	queue := k.Queue
 	if queue == "" {

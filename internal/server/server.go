@@ -33,8 +33,8 @@ type Engine interface {
 	Failure() error
 	// Crowded returns an error, with the reason, if the engine takes no new work at the moment.
 	Crowded() error
-	// HasReady reports whether an execution of a workflow is due.
-	HasReady(ctx context.Context, workflow string) (bool, error)
+	// ReadyAmong returns those of the workflows of which an execution is due.
+	ReadyAmong(ctx context.Context, workflows ...string) ([]string, error)
 	telemetry.Living
 	probe.Sessions
 }
@@ -221,7 +221,7 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 		h.ConnContext = judgeConnections(jobs.Judge)
 	}
 	services := append(slices.Clone(s.opt.Services), s.serveBuiltin(b, bulks(b, o.Admit)),
-		s.serveBuiltin(b, documents(b, o.Admit)))
+		s.serveBuiltin(b, documents(b, o.Admit)), s.lookForBuiltins(b))
 	for _, w := range s.opt.Builtins {
 		services = append(services, s.serveBuiltin(b, w))
 	}

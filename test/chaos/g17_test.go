@@ -39,25 +39,30 @@ func (c *crowd) budgeted(ctx, lives context.Context) {
 		if c.submitAll(ctx, r, s) != nil {
 			return
 		}
-		after := between(r, 0, 5*time.Second)
+		early := chance(r, 4)
 		c.lives.Go(func() {
-			_ = pause(lives, after)
-			c.lookAtBudget(lives, s.ID)
+			for looks := 0; looks < 60 && !early && !c.spent(lives, s.ID); looks++ {
+				if pause(lives, 500*time.Millisecond) != nil {
+					return
+				}
+			}
 			c.raise(lives, 0, "accountant", s.ID)
 		})
 	}
 }
 
-// lookAtBudget records a paused execution as the watch over all open executions does, because most spent
-// budgets are raised between two of its looks.
-func (c *crowd) lookAtBudget(ctx context.Context, id belay.ExecutionID) {
+// spent reports whether an execution has ended, or is paused because its budget is spent. It records a
+// paused execution as the watch over all open executions does, because most spent budgets are raised
+// between two looks of that watch.
+func (c *crowd) spent(ctx context.Context, id belay.ExecutionID) bool {
 	at := time.Now()
 	x, err := c.patient(c.dice(), "accountant").Execution(ctx, id)
 	if err != nil || x.State != belay.Paused {
-		return
+		return err == nil && x.State.Terminal()
 	}
 	x.Input, x.Output, x.Policy = nil, nil, nil
 	c.looked(look{At: at, Open: []belay.Execution{x}})
+	return true
 }
 
 // raise gives an execution a budget that its script cannot spend. It tries one server after the other
