@@ -31,7 +31,7 @@ func (b *Backend) Follow(ctx context.Context, q belay.StatusQuery, f func(belay.
 	var refused error // the error of f
 	err := do(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) error {
 		if refused != nil {
-			return nil
+			return nil //nolint:nilerr // so that do does not call Follow again; Follow returns the error below
 		}
 		return to.Follow(ctx, q, func(n belay.StatusNews) error {
 			if n.Position != "" {

@@ -55,6 +55,9 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.keys()
 	w.key = s.withKey("another root", belay.ScopeAdmin).key
 	w.chats()
+	// This stream does not end, and Prism passes an answer on when it is complete. TestStatesStream reads the
+	// stream from the server itself.
+	s.prism.passed["GET /v1/executions/events 200"] = true
 	for _, r := range w.doc.routes {
 		for status := range r.operation["responses"].(map[string]any) {
 			if at := r.method + " " + r.path + " " + status; status < "400" && !s.prism.passed[at] {

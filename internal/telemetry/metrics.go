@@ -199,7 +199,7 @@ func (m *Metrics) workflow(name string) string {
 func trigger(t belay.Trigger) string {
 	switch t {
 	case belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,
-		belay.TriggerQueue:
+		belay.TriggerQueue, belay.TriggerSwap:
 		return string(t)
 	}
 	return other
