@@ -176,7 +176,7 @@ func (x *execution) list(ctx context.Context, t *task) error {
 // fillWindow starts items of a foreach until its window is full, and ends the task when all its items have ended.
 func (x *execution) fillWindow(ctx context.Context, t *task, batch *[]starting) error {
 	e := t.each
-	for e.Next < e.Count && e.open < t.Parallel && len(*batch) < maxBatch && x.saved.Cause == "" {
+	for t.status == running && e.Next < e.Count && e.open < t.Parallel && len(*batch) < maxBatch && x.saved.Cause == "" {
 		i := e.Next
 		e.Next++
 		x.dirty = true

@@ -220,6 +220,9 @@ func (x *execution) begin() {
 		if !t.status.ended() {
 			x.left++
 		}
+		if t.each != nil {
+			x.open += t.each.open
+		}
 		for _, id := range t.Needs {
 			if !x.byID[id].status.ended() {
 				t.needs++
@@ -229,7 +232,6 @@ func (x *execution) begin() {
 		case t.status == pending && t.needs == 0:
 			x.ready = append(x.ready, t)
 		case t.status == running && t.each != nil:
-			x.open += t.each.open
 			x.windows = append(x.windows, t)
 		case t.status == running && !inline(t):
 			x.open++

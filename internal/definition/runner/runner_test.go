@@ -37,6 +37,14 @@ func newLab(t *testing.T, change ...func(o *worker.Options)) *lab {
 		worker.Register(w, runner.Workflow, (&runner.Runner{}).Run)
 		worker.Register(w, "note", l.note)
 		worker.Register(w, "echo", func(_ context.Context, v any) (any, error) { return v, nil })
+		worker.Register(w, "slow", func(ctx context.Context, v any) (any, error) {
+			if v != "bad" {
+				if err := workflow.Sleep(ctx, "nap", time.Hour); err != nil {
+					return nil, err
+				}
+			}
+			return l.note(ctx, v)
+		})
 	}, change...)
 	return l
 }
@@ -296,6 +304,48 @@ func TestCompensation(t *testing.T) {
 			t.Error(l.noted(), err)
 		}
 	})
+}
+
+// Rule: compensation waits for the items of a failed foreach that are under way, also if the execution suspends
+// meanwhile, and then undoes what has succeeded.
+func TestCompensationWaitsForItems(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t)
+			defer l.close()
+			l.breaks("bad")
+			h := l.start(`
+name: items
+tasks:
+  - {id: a, uses: note, with: a}
+  - id: e
+    uses: slow
+    needs: a
+    foreach: [one, two, bad]
+    with: "${{ item }}"
+    on_failure: {compensate: undo_a}
+  - {id: undo_a, uses: note, needs: a, with: undo}
+`)
+			l.kit.Advance(10 * time.Minute)
+			if x, err := l.kit.Backend.Execution(t.Context(), h.ID()); err != nil || x.State != belay.Waiting {
+				t.Error(x.State, err)
+			}
+			if got := l.noted(); got != "a bad" {
+				t.Error("before the items have ended:", got)
+			}
+			if crash {
+				l.kit.Crash()
+				l.kit.Restart()
+			}
+			_, err := l.result(h)
+			if err == nil || !strings.Contains(err.Error(), "task e failed: item 2: bad is broken") {
+				t.Error(err)
+			}
+			if got := strings.Fields(l.noted()); len(got) != 5 || got[4] != "undo" {
+				t.Error(got)
+			}
+		})
+	}
 }
 
 // Rule: after a retry by an operator, work that was undone is done again.

@@ -122,7 +122,8 @@ func (x *execution) restore(data json.RawMessage) error {
 				t.each.Next, t.each.Failed = 0, nil
 			}
 		}
-		if e := t.each; e != nil && t.status == running {
+		if e := t.each; e != nil && s.Generation == x.generation {
+			// A task that has failed may have items under way too: compensation waits for their ends.
 			for i := range min(e.Next, e.Count) {
 				if !e.ended(i) {
 					e.open++

@@ -107,11 +107,10 @@ func (x *execution) takeItem(t *task, item, generation int, child belay.Executio
 		x.open--
 		e.open--
 		x.dirty = true
-		switch {
-		case t.status.ended():
-		case how == belay.Succeeded:
+		// The state records the item also if the task has failed, so that later runs do not wait for it.
+		if how == belay.Succeeded {
 			x.itemEnds(t, item, true, "", generation)
-		default:
+		} else {
 			x.failures = append(x.failures, failure{t, item, child, how})
 		}
 	}
