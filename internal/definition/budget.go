@@ -404,25 +404,25 @@ func uniq(v any) ([]any, error) {
 }
 
 // maxProgram is the largest number of instructions of a regular expression.
-const maxProgram = 2000
+const maxProgram = 1000
 
-// checkPattern refuses a regular expression that could take long.
-func checkPattern(pattern string) error {
+// checkPattern returns the number of instructions of a regular expression, and refuses one that could take long.
+func checkPattern(pattern string) (size int, err error) {
 	if len(pattern) > maxPattern {
-		return fmt.Errorf("the pattern has %d bytes; the limit is %d", len(pattern), maxPattern)
+		return 0, fmt.Errorf("the pattern has %d bytes; the limit is %d", len(pattern), maxPattern)
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return fmt.Errorf("the pattern is no regular expression: %w", err)
+		return 0, fmt.Errorf("the pattern is no regular expression: %w", err)
 	}
 	prog, err := syntax.Compile(tree.Simplify())
 	if err != nil {
-		return fmt.Errorf("the pattern is no regular expression: %w", err)
+		return 0, fmt.Errorf("the pattern is no regular expression: %w", err)
 	}
 	if len(prog.Inst) > maxProgram {
-		return errors.New("the pattern repeats too much")
+		return 0, errors.New("the pattern repeats too much")
 	}
-	return nil
+	return len(prog.Inst), nil
 }
 
 func matches(v any, pattern string) (bool, error) {

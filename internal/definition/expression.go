@@ -273,7 +273,7 @@ func (l *lookup) pattern(n *ast.BinaryNode) {
 		l.refuse(n, "the pattern of matches must be a text in quotes")
 		return
 	}
-	if err := checkPattern(s.Value); err != nil {
+	if _, err := checkPattern(s.Value); err != nil {
 		l.refuse(s, "%w", err)
 	}
 }

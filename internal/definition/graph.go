@@ -37,6 +37,7 @@ func (v *validator) reaches() {
 
 // circle reports one circle, at the need that closes it.
 func (v *validator) circle(t *Task, need int, trail []*Task) {
+	v.circular = true
 	pos := entry(t.node.get("needs"), need).at
 	if len(trail) == 1 {
 		v.add(pos, "remove it", "task %s needs itself", quoted(t.ID))
@@ -53,25 +54,38 @@ func (v *validator) circle(t *Task, need int, trail []*Task) {
 	v.add(pos, "remove one of these needs", "the tasks wait for each other: %s", strings.Join(names, " needs "))
 }
 
-// before reports whether a task has certainly ended when another one starts.
-func (d *Document) before(t, after *Task) bool {
-	seen := map[*Task]bool{}
-	var visit func(x *Task) bool
-	visit = func(x *Task) bool {
-		for _, id := range x.Needs {
-			need := d.byID[id]
-			if need == nil || seen[need] {
-				continue
-			}
-			seen[need] = true
-			if need == t || visit(need) {
-				return true
+// before reports whether a task has certainly ended when another one starts. The graph must have no circle.
+func (v *validator) before(t, after *Task) bool {
+	if v.ancestors == nil {
+		v.ancestors = map[*Task]bits{}
+	}
+	return v.ancestorsOf(after).has(t.Number)
+}
+
+// ancestorsOf returns the numbers of the tasks that a task needs, directly or through other tasks.
+func (v *validator) ancestorsOf(t *Task) bits {
+	if set := v.ancestors[t]; set != nil {
+		return set
+	}
+	set := make(bits, (MaxTasks+63)/64)
+	for _, id := range t.Needs {
+		if need := v.doc.byID[id]; need != nil {
+			set.add(need.Number)
+			for i, word := range v.ancestorsOf(need) {
+				set[i] |= word
 			}
 		}
-		return false
 	}
-	return visit(after)
+	v.ancestors[t] = set
+	return set
 }
+
+// bits is a set of small numbers.
+type bits []uint64
+
+func (b bits) add(n int) { b[n/64] |= 1 << (n % 64) }
+
+func (b bits) has(n int) bool { return b[n/64]&(1<<(n%64)) != 0 }
 
 // Ranks returns the tasks in ranks: each task stands one rank after the last task that it needs. Tasks that compensate
 // stand in the rank after the task whose work they undo.

@@ -13,6 +13,7 @@ import (
 type Schema struct {
 	node     *node
 	compiled *jsonschema.Schema
+	patterns *patternBudget
 }
 
 // maxSchema is the largest number of schemas within a schema.
@@ -53,8 +54,10 @@ func (r *report) schema(n *node, what string) *Schema {
 	if w.walk(n); w.bad {
 		return nil
 	}
+	budget := &patternBudget{left: maxPatternWork}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
+	c.UseRegexpEngine(budget.compile)
 	c.DefaultDraft(jsonschema.Draft2020)
 	const url = "document:schema"
 	err := c.AddResource(url, n.plain())
@@ -66,7 +69,7 @@ func (r *report) schema(n *node, what string) *Schema {
 		r.schemaError(n, what, err)
 		return nil
 	}
-	s := &Schema{n, compiled}
+	s := &Schema{n, compiled, budget}
 	s.checkDefaults(r, n, what)
 	return s
 }
@@ -117,12 +120,14 @@ func leaves(v *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	if len(v.Causes) == 0 {
 		return []*jsonschema.ValidationError{v}
 	}
+	const most = 5
 	var all []*jsonschema.ValidationError
 	for _, c := range v.Causes {
-		all = append(all, leaves(c)...)
+		if all = append(all, leaves(c)...); len(all) >= most {
+			return all[:most]
+		}
 	}
-	const most = 5
-	return all[:min(len(all), most)]
+	return all
 }
 
 // leafText describes an error without its location.
@@ -144,7 +149,7 @@ func (s *Schema) Validate(v any, what string) error {
 	if s == nil {
 		return nil
 	}
-	err := s.compiled.Validate(v)
+	err := s.run(v, what)
 	if err == nil {
 		return nil
 	}
@@ -165,7 +170,9 @@ type schemaWalk struct {
 	*report
 	what  string
 	count int
-	bad   bool
+	// program is the number of instructions of all patterns.
+	program int
+	bad     bool
 }
 
 func (w *schemaWalk) refuse(pos at, suggestion, format string, args ...any) {
@@ -218,7 +225,13 @@ func (w *schemaWalk) walk(n *node) {
 }
 
 func (w *schemaWalk) pattern(pos at, pattern string) {
-	if err := checkPattern(pattern); err != nil {
+	size, err := checkPattern(pattern)
+	if err == nil && w.program <= maxSchemaProgram {
+		if w.program += size; w.program > maxSchemaProgram {
+			err = errors.New("the patterns repeat too much together")
+		}
+	}
+	if err != nil {
 		w.refuse(pos, "", "%s: %s", w.what, err)
 	}
 }
@@ -235,7 +248,7 @@ func (s *Schema) checkDefaults(r *report, n *node, what string) {
 		if d == nil || compiled == nil {
 			continue
 		}
-		sub := Schema{p, compiled}
+		sub := Schema{p, compiled, s.patterns}
 		if err := sub.Validate(d.plain(), "default of "+properties.keys[i].name); err != nil {
 			r.add(d.at, "", "%s: %s", what, err)
 		}

@@ -38,6 +38,10 @@ type validator struct {
 	defaults *node
 	input    *node // nil if the document has no input
 	reading  []read
+	// circular says that tasks need each other; then nothing else is said about their order.
+	circular bool
+	// ancestors are the numbers of the tasks that each task needs, directly or through other tasks.
+	ancestors map[*Task]bits
 }
 
 // read is an expression of a task, or of the output of the document if the task is nil.
@@ -356,7 +360,7 @@ func (v *validator) readsTask(x *read, id string) {
 	case t == x.task:
 		v.add(x.at, "in outputs, output is what the task has returned", "expression %s reads its own task",
 			quoted(x.program.Source))
-	case !v.doc.before(t, x.task):
+	case !v.circular && !v.before(t, x.task):
 		v.add(x.at, fmt.Sprintf("add %s to the needs of %s", id, x.task.ID),
 			"expression %s reads the task %s, which may not have ended when task %s starts", quoted(x.program.Source),
 			quoted(id), quoted(x.task.ID))

@@ -121,16 +121,20 @@ type Runner struct {
 // soon after each other.
 func (r *Runner) document(in *Input) (*definition.Document, error) {
 	const most = 32
+	hash := definition.Hash([]byte(in.Document))
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.parsed, func(d *definition.Document) bool { return d.Hash == in.Hash })
-	if i >= 0 && in.Hash == definition.Hash([]byte(in.Document)) {
+	i := slices.IndexFunc(r.parsed, func(d *definition.Document) bool { return d.Hash == hash })
+	if i >= 0 && in.Hash == hash {
+		defer r.mu.Unlock()
 		return r.parsed[i], nil
 	}
-	d, err := in.Parse()
+	r.mu.Unlock()
+	d, err := in.Parse() // may take long, so other runs do not wait for it
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.parsed = slices.Insert(r.parsed, 0, d)
 	r.parsed = r.parsed[:min(len(r.parsed), most)]
 	return d, nil
