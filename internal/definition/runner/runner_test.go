@@ -36,6 +36,7 @@ func newLab(t *testing.T, change ...func(o *worker.Options)) *lab {
 	l.kit = belaytest.Open(func(w *worker.Worker) {
 		worker.Register(w, runner.Workflow, (&runner.Runner{}).Run)
 		worker.Register(w, "note", l.note)
+		worker.Register(w, "big", func(_ context.Context, n int) (string, error) { return strings.Repeat("x", n), nil })
 		worker.Register(w, "echo", func(_ context.Context, v any) (any, error) { return v, nil })
 		worker.Register(w, "slow", func(ctx context.Context, v any) (any, error) {
 			if v != "bad" {
@@ -195,6 +196,31 @@ func TestForeachSurvivesCrashes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Rule: with outputs, a foreach may read more than fits into one output, and drops no item; without outputs, and if the
+// outputs themselves are too large, it fails.
+func TestForeachOfLargeOutputs(t *testing.T) {
+	const doc = `
+name: large
+tasks:
+  - {id: e, uses: big, foreach: 1..40, with: 600000%s}
+  - {id: z, uses: echo, needs: e, with: "${{ sum(tasks.e.output) }} ${{ len(tasks.e.output) }}"}
+output: ${{ tasks.z.output }}
+`
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		defer l.close()
+		if got, err := l.run(fmt.Sprintf(doc, `, outputs: "${{ len(output) }}"`)); got != `"24000000 40"` || err != nil {
+			t.Error(got, err)
+		}
+		for _, outputs := range []string{"", `, outputs: "${{ output }}"`} {
+			_, err := l.run(fmt.Sprintf(doc, outputs))
+			if err == nil || !strings.Contains(err.Error(), "the outputs of the items of e have more than") {
+				t.Error(outputs, err)
+			}
+		}
+	})
 }
 
 // Rule: a foreach has no more items under way than its window.
@@ -440,6 +466,40 @@ func TestWaits(t *testing.T) {
 		}
 		if d := time.Since(begin); d < 90*time.Minute || d > 95*time.Minute {
 			t.Errorf("it took %s", d)
+		}
+	})
+}
+
+// Rule: an execution can read the payload of a signal again after it has read many large outputs.
+func TestPayloadAfterManyOutputs(t *testing.T) {
+	var doc, reads strings.Builder
+	doc.WriteString("name: x\ntasks:\n  - {id: sig, uses: signal}\n")
+	for i := range 40 {
+		fmt.Fprintf(&doc, "  - {id: b%d, uses: big, with: 1000000, needs: sig}\n", i)
+		fmt.Fprintf(&doc, "  - {id: c%d, uses: echo, needs: [b%d], with: \"${{ len(tasks.b%d.output) }}\"}\n", i, i, i)
+		fmt.Fprintf(&reads, ", c%d", i)
+	}
+	fmt.Fprintf(&doc, "  - {id: y, uses: echo, needs: [sig%s], with: \"${{ tasks.sig.output.v }}\"}\n", reads.String())
+	doc.WriteString("  - {id: z, uses: echo, needs: y, with: \"${{ tasks.sig.output.v }}\"}\noutput: ${{ tasks.z.output }}\n")
+	synctest.Test(t, func(t *testing.T) {
+		for _, crash := range []bool{false, true} {
+			l := newLab(t)
+			h := l.start(doc.String())
+			if crash {
+				l.kit.CrashBefore(4)
+			}
+			if err := h.Signal(t.Context(), "sig", map[string]any{"v": 5}); err != nil {
+				t.Fatal(err)
+			}
+			if crash {
+				synctest.Wait()
+				l.kit.Crash()
+				l.kit.Restart()
+			}
+			if got, err := l.result(h); got != "5" || err != nil {
+				t.Error(got, err)
+			}
+			l.close()
 		}
 	})
 }

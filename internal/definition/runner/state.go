@@ -91,6 +91,9 @@ type task struct {
 	message    string // of a failed task
 	needs      int    // how many tasks that it needs have not ended
 	undone     bool   // its work can be undone by a task that compensates
+	// received is the payload of a wait that has landed, or whose checkpoint was read, in this run.
+	received json.RawMessage
+	landed   bool
 }
 
 // restore reads the state of earlier runs. In a new generation, tasks that did not succeed begin again.

@@ -16,20 +16,44 @@ import (
 // errOutput is the error of a value that no further try will change.
 var errOutput = errors.New("the value cannot be used")
 
-// outputs keeps the outputs of tasks that were read in this run, up to maxKept bytes.
+// outputs keeps the outputs of tasks that were read in this run, up to maxKept bytes of memory. It can read an output
+// again.
 type outputs struct {
 	values map[string]any
 	size   int
 }
 
-const maxKept = 8 << 20
+const maxKept = 32 << 20
 
-func (o *outputs) keep(id string, v any, size int) {
+func (o *outputs) keep(id string, v any) {
+	size := weight(v)
 	if o.values == nil || o.size+size > maxKept {
 		o.values, o.size = map[string]any{}, 0
 	}
 	o.values[id] = v
 	o.size += size
+}
+
+// weight returns about how many bytes of memory a value needs.
+func weight(v any) int {
+	const word = 16
+	switch x := v.(type) {
+	case string:
+		return word + len(x)
+	case []any:
+		n := 2 * word
+		for _, e := range x {
+			n += word + weight(e)
+		}
+		return n
+	case map[string]any:
+		n := 4 * word
+		for k, e := range x {
+			n += 2*word + len(k) + weight(e)
+		}
+		return n
+	}
+	return word
 }
 
 // env returns the values for expressions. tasks calls its argument with each task that they read, and with whether they
@@ -70,23 +94,25 @@ func (x *execution) value(ctx context.Context, t *task) (any, error) {
 		return v, nil
 	}
 	var v any
-	var size int
 	var err error
 	switch {
 	case t.each != nil:
-		v, size, err = x.collect(ctx, t)
+		v, err = x.collect(ctx, t)
 	case inline(t):
-		v, size, err = x.payload(ctx, t)
+		v, err = x.payload(ctx, t)
 	default:
-		v, size, err = x.read(ctx, t.ID, t.generation)
+		v, _, err = x.read(ctx, t.ID, t.generation)
 		if err == nil && t.Outputs != nil {
-			v, err = x.outputsOf(ctx, t, v, -1)
+			var convert func(v any, item int) (any, error)
+			if convert, err = x.outputsOf(ctx, t); err == nil {
+				v, err = convert(v, -1)
+			}
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	x.outputs.keep(t.ID, v, size)
+	x.outputs.keep(t.ID, v)
 	return v, nil
 }
 
@@ -106,97 +132,113 @@ func (x *execution) read(ctx context.Context, key string, generation int) (any, 
 	return v, len(c.Output), nil
 }
 
-// outputsOf evaluates the outputs of a task or item from what its child has returned.
-func (x *execution) outputsOf(ctx context.Context, t *task, v any, item int) (any, error) {
+// outputsOf returns a function that evaluates the outputs of a task or of its items from what a child has returned.
+func (x *execution) outputsOf(ctx context.Context, t *task) (func(v any, item int) (any, error), error) {
 	e, err := x.env(ctx, t.Outputs.Tasks)
 	if err != nil {
 		return nil, err
 	}
-	e.Output, e.Index = v, item
-	if item >= 0 {
+	if t.each != nil {
 		if err := x.list(ctx, t); err != nil {
 			return nil, err
 		}
-		e.Item = t.each.items[item]
 	}
-	v, err = t.Outputs.Eval(e)
-	if err != nil {
-		return nil, fmt.Errorf("outputs of %s: %w", t.ID, err)
-	}
-	return v, nil
+	return func(v any, item int) (any, error) {
+		e.Output, e.Index, e.Item = v, item, nil
+		if item >= 0 {
+			e.Item = t.each.items[item]
+		}
+		v, err := t.Outputs.Eval(e)
+		if err != nil {
+			return nil, fmt.Errorf("outputs of %s: %w", t.ID, err)
+		}
+		return v, nil
+	}, nil
 }
 
 // readers is how many outputs of a foreach are read at the same time.
 const readers = 16
 
-// collect reads the outputs of all items of a foreach. The output of an item that did not succeed is nil.
-func (x *execution) collect(ctx context.Context, t *task) (any, int, error) {
+// collect reads the outputs of all items of a foreach. The output of an item that did not succeed is nil. If the task
+// has outputs, only their values count towards the limit, and no more than a few outputs are in memory.
+func (x *execution) collect(ctx context.Context, t *task) ([]any, error) {
+	var convert func(v any, item int) (any, error)
+	if t.Outputs != nil {
+		var err error
+		if convert, err = x.outputsOf(ctx, t); err != nil {
+			return nil, err
+		}
+	}
 	all := make([]any, t.each.Count)
-	sizes := make([]int, readers)
-	errs := make([]error, readers)
-	var reading sync.WaitGroup
-	for r := range readers {
-		reading.Go(func() {
-			for i := r; i < len(all) && errs[r] == nil && sizes[r] <= belay.MaxPayload; i += readers {
-				g := t.each.generation(i)
-				if g == 0 {
-					continue
+	total := 0
+	for from := 0; from < len(all); from += readers {
+		some := all[from:min(from+readers, len(all))]
+		sizes, err := x.readItems(ctx, t, from, some)
+		if err != nil {
+			return nil, err
+		}
+		for i := range some {
+			if convert != nil && t.each.generation(from+i) > 0 {
+				if some[i], err = convert(some[i], from+i); err != nil {
+					return nil, err
 				}
-				v, size, err := x.read(ctx, t.ID+"["+strconv.Itoa(i)+"]", g)
-				all[i], errs[r] = v, err
-				sizes[r] += size + 1
+				data, err := json.Marshal(some[i])
+				if err != nil {
+					return nil, err
+				}
+				sizes[i] = len(data)
 			}
-		})
+			if total += sizes[i] + 1; total > belay.MaxPayload {
+				return nil, fmt.Errorf("%w: the outputs of the items of %s have more than %d bytes", errOutput, t.ID,
+					belay.MaxPayload)
+			}
+		}
+	}
+	return all, nil
+}
+
+// readItems reads the outputs of some items of a foreach, of which the first has the number from, into a list. It
+// returns their sizes.
+func (x *execution) readItems(ctx context.Context, t *task, from int, into []any) ([]int, error) {
+	sizes, errs := make([]int, len(into)), make([]error, len(into))
+	var reading sync.WaitGroup
+	for i := range into {
+		if g := t.each.generation(from + i); g > 0 {
+			reading.Go(func() {
+				into[i], sizes[i], errs[i] = x.read(ctx, t.ID+"["+strconv.Itoa(from+i)+"]", g)
+			})
+		}
 	}
 	reading.Wait()
-	total := 0
-	for r := range readers {
-		total += sizes[r]
-	}
-	switch err := errors.Join(errs...); {
-	case err != nil:
-		return nil, 0, err
-	case total > belay.MaxPayload && t.Outputs == nil:
-		return nil, 0, fmt.Errorf("%w: the outputs of the items of %s have more than %d bytes", errOutput, t.ID,
-			belay.MaxPayload)
-	}
-	if t.Outputs == nil {
-		return all, total, nil
-	}
-	for i := range all {
-		if t.each.generation(i) == 0 {
-			continue
-		}
-		v, err := x.outputsOf(ctx, t, all[i], i)
-		if err != nil {
-			return nil, 0, err
-		}
-		all[i] = v
-	}
-	return all, total, nil
+	return sizes, errors.Join(errs...)
 }
 
-// payload returns what a wait has received; its checkpoint has it.
-func (x *execution) payload(ctx context.Context, t *task) (any, int, error) {
+// payload returns what a wait has received. It reads the checkpoint of the wait, which a run can do only once, and so
+// keeps the text.
+func (x *execution) payload(ctx context.Context, t *task) (any, error) {
 	if t.Uses == "sleep" {
-		return nil, 0, nil
+		return nil, nil
 	}
-	data, err := workflow.Go(ctx, t.ID, func(ctx context.Context) (json.RawMessage, error) {
-		return workflow.WaitSignal[json.RawMessage](ctx, t.signal(), workflow.Timeout(0))
-	}, waitKey(t.generation)...).Wait(ctx)
-	if err != nil {
-		return nil, 0, err
+	if !t.landed {
+		data, err := workflow.Go(ctx, t.ID, func(ctx context.Context) (json.RawMessage, error) {
+			return workflow.WaitSignal[json.RawMessage](ctx, t.signal(), workflow.Timeout(0))
+		}, waitKey(t.generation)...).Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.received, t.landed = data, true
 	}
-	return x.received(t, data)
+	return decodeSignal(t)
 }
 
-func (x *execution) received(t *task, data json.RawMessage) (any, int, error) {
-	if len(data) == 0 {
-		return nil, 0, nil
+// decodeSignal returns the value that a wait has received.
+func decodeSignal(t *task) (any, error) {
+	if len(t.received) == 0 {
+		return nil, nil
 	}
-	v, err := definition.Decode(data)
+	v, err := definition.Decode(t.received)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: the signal for %s: %w", errOutput, t.ID, err)
+		return nil, fmt.Errorf("%w: the signal for %s: %w", errOutput, t.ID, err)
 	}
-	return v, len(data), nil
+	return v, nil
 }

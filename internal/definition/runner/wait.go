@@ -99,12 +99,12 @@ func (x *execution) land() error {
 		case l.err != nil:
 			return l.err
 		}
-		v, size, err := x.received(l.task, l.payload)
+		l.task.received, l.task.landed = l.payload, true
+		v, err := decodeSignal(l.task)
 		if err != nil {
 			x.end(l.task, failed, err.Error())
 			continue
 		}
-		x.outputs.keep(l.task.ID, v, size)
 		if m, ok := v.(map[string]any); l.task.Uses == "approval" && (!ok || m["approved"] != true) {
 			message := "it was not approved"
 			if by, ok := m["by"].(string); ok {
