@@ -27,7 +27,7 @@ const (
 	maxValue = belay.MaxPayload
 	maxParts = 100_000
 	// maxMatch is the largest text, in bytes, on which matches works.
-	maxMatch = 64 << 10
+	maxMatch = 16 << 10
 	maxTime  = time.Second
 )
 
@@ -37,12 +37,14 @@ var ErrSlow = fmt.Errorf("its evaluation took longer than %s", maxTime)
 
 // The functions that guards inserts.
 const (
-	guardName = "__guard"
-	stepName  = "__step"
+	guardName   = "__guard"
+	stepName    = "__step"
+	matchesName = "__matches"
 )
 
-// guards inserts calls into an expression: __guard around each value that the expression makes, and __step around the
-// body of each loop. So no value is larger than the budget, and no evaluation longer.
+// guards inserts calls into an expression: __guard around each value that the expression makes, __step around the
+// body of each loop, and __matches in place of the operator matches. So no value is larger than the budget, and no
+// evaluation longer.
 type guards struct{}
 
 // Visit is called for each node after its children.
@@ -67,7 +69,7 @@ func (guards) Visit(node *ast.Node) {
 		switch n.Operator {
 		case "matches":
 			call := &ast.CallNode{
-				Callee: &ast.IdentifierNode{Value: "__matches"}, Arguments: []ast.Node{n.Left, n.Right},
+				Callee: &ast.IdentifierNode{Value: matchesName}, Arguments: []ast.Node{n.Left, n.Right},
 			}
 			call.SetLocation(n.Location())
 			call.Callee.SetLocation(n.Location())
@@ -80,8 +82,15 @@ func (guards) Visit(node *ast.Node) {
 
 // meter counts the steps of one evaluation.
 type meter struct {
-	steps int
-	until time.Time
+	steps    int
+	until    time.Time
+	patterns map[string]pattern // the patterns that matches has compiled
+}
+
+// pattern is a compiled regular expression, with the number of its instructions.
+type pattern struct {
+	*regexp.Regexp
+	size int
 }
 
 func (m *meter) spend(n int) error {
@@ -193,7 +202,7 @@ func (p *Program) Eval(e *Env) (any, error) {
 	v, err := machine.Run(p.code, map[string]any{
 		"input": e.Input, "tasks": tasks, "item": e.Item, "index": e.Index, "execution": e.Execution,
 		"output":  e.Output,
-		guardName: m.guard, stepName: m.step,
+		guardName: m.guard, stepName: m.step, matchesName: m.matches,
 	})
 	if err == nil {
 		v, err = m.guard(v)
@@ -258,7 +267,6 @@ var functions = []function{
 	{"concat", func(a ...any) (any, error) { return concat(a...) }, []any{new(func(...any) []any)}},
 	{"flatten", func(a ...any) (any, error) { return flatten(a[0]) }, []any{new(func(any) []any)}},
 	{"uniq", func(a ...any) (any, error) { return uniq(a[0]) }, []any{new(func(any) []any)}},
-	{"__matches", func(a ...any) (any, error) { return matches(a[0], str(a[1])) }, []any{new(func(any, string) bool)}},
 }
 
 // str returns an argument that the compiler has found to be a text.
@@ -425,7 +433,22 @@ func checkPattern(pattern string) (size int, err error) {
 	return len(prog.Inst), nil
 }
 
-func matches(v any, pattern string) (bool, error) {
+// compilePattern compiles a regular expression that checkPattern accepts.
+func compilePattern(text string) (pattern, error) {
+	size, err := checkPattern(text)
+	if err != nil {
+		return pattern{}, err
+	}
+	re, err := regexp.Compile(text)
+	return pattern{re, size}, err
+}
+
+// workPerStep is how many instructions of a pattern, times bytes of a text, count as one step. It makes one step of
+// matches take about as long as one step of a loop.
+const workPerStep = 512
+
+// matches is the operator matches. It spends steps in proportion to the time that it may take.
+func (m *meter) matches(v any, text string) (bool, error) {
 	s, ok := v.(string)
 	switch {
 	case !ok:
@@ -433,11 +456,21 @@ func matches(v any, pattern string) (bool, error) {
 	case len(s) > maxMatch:
 		return false, fmt.Errorf("matches works on a text of at most %d bytes", maxMatch)
 	}
-	re, err := regexp.Compile(pattern)
-	if err != nil {
+	p, known := m.patterns[text]
+	if !known {
+		var err error
+		if p, err = compilePattern(text); err != nil {
+			return false, err
+		}
+		if m.patterns == nil {
+			m.patterns = map[string]pattern{}
+		}
+		m.patterns[text] = p
+	}
+	if err := m.spend(1 + p.size*len(s)/workPerStep); err != nil {
 		return false, err
 	}
-	return re.MatchString(s), nil
+	return p.MatchString(s), m.spend(0)
 }
 
 // typeName names the type of a value as the author of a document knows it.

@@ -70,6 +70,7 @@ var env = types.Map{
 	"execution": types.Any,
 	guardName:   types.TypeOf(func(any) (any, error) { return nil, nil }),
 	stepName:    types.TypeOf(func(any) (any, error) { return nil, nil }),
+	matchesName: types.TypeOf(func(any, string) (bool, error) { return false, nil }),
 }
 
 // plainBuiltins are the builtins of package expr that expressions may call. The package's own versions of other
@@ -146,9 +147,7 @@ var configs = sync.Pool{New: func() any {
 func callable() []string {
 	names := slices.Clone(plainBuiltins)
 	for _, f := range functions {
-		if !strings.HasPrefix(f.name, "__") {
-			names = append(names, f.name)
-		}
+		names = append(names, f.name)
 	}
 	return names
 }
@@ -199,8 +198,10 @@ type lookup struct {
 	chains  []*chain
 	roots   []*ast.IdentifierNode
 	covered map[ast.Node]bool
-	err     error
-	column  int
+	// programs is the number of instructions of all patterns.
+	programs int
+	err      error
+	column   int
 }
 
 // chain is a name with the constant keys after it: tasks.build.output.
@@ -273,7 +274,11 @@ func (l *lookup) pattern(n *ast.BinaryNode) {
 		l.refuse(n, "the pattern of matches must be a text in quotes")
 		return
 	}
-	if _, err := checkPattern(s.Value); err != nil {
+	size, err := checkPattern(s.Value)
+	if l.programs += size; err == nil && l.programs > maxProgram {
+		err = errors.New("the patterns repeat too much together")
+	}
+	if err != nil {
 		l.refuse(s, "%w", err)
 	}
 }

@@ -120,6 +120,25 @@ func TestExpressionBudgets(t *testing.T) {
 	}
 }
 
+// Rule: matches spends steps in proportion to the size of its pattern and its text.
+func TestMatchesSpendsSteps(t *testing.T) {
+	p, err := Compile(`count(1..12, input matches "^b(?:a?){450}")`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := p.Eval(&Env{Input: strings.Repeat("a", 1000)}); err != nil || v != 0 {
+		t.Error(v, err)
+	}
+	v, err := p.Eval(&Env{Input: strings.Repeat("a", maxMatch)})
+	if err == nil || !strings.Contains(err.Error(), "steps") {
+		t.Error(v, err)
+	}
+	many := strings.TrimSuffix(strings.Repeat(`input matches "(a?){200}b" or `, 20), " or ")
+	if _, err := Compile(many); err == nil || !strings.Contains(err.Error(), "together") {
+		t.Error(err)
+	}
+}
+
 // Rule: an expression that could do what expressions may not do is refused, and the error says why.
 func TestExpressionsRefused(t *testing.T) {
 	for source, want := range map[string]string{

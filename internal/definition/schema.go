@@ -149,7 +149,7 @@ func (s *Schema) Validate(v any, what string) error {
 	if s == nil {
 		return nil
 	}
-	err := s.run(v, what)
+	err := s.run(v)
 	if err == nil {
 		return nil
 	}

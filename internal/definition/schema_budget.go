@@ -1,16 +1,16 @@
 package definition
 
 import (
+	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// The budget of one validation. Package jsonschema has no budget of its own, and keeps an error for each comparison of a
-// schema with a part of a value that fails.
+// The budget of one validation. Package jsonschema has no budget of its own, and keeps an error for each comparison of
+// a schema with a part of a value that fails.
 const (
 	// maxComparisons limits how often schemas are compared with parts of the value.
 	maxComparisons = 500_000
@@ -21,9 +21,9 @@ const (
 )
 
 // run validates a value within the budget.
-func (s *Schema) run(v any, what string) error {
+func (s *Schema) run(v any) error {
 	if c := (comparisons{left: maxComparisons}); !c.schema(s.node, v) {
-		return fmt.Errorf("%s is too large for its schema: to validate it would take more than %d comparisons", what,
+		return fmt.Errorf("it is too large for its schema: the validation would take more than %d comparisons",
 			maxComparisons)
 	}
 	s.patterns.mu.Lock()
@@ -31,7 +31,7 @@ func (s *Schema) run(v any, what string) error {
 	s.patterns.left = maxPatternWork
 	err := s.compiled.Validate(v)
 	if s.patterns.left < 0 {
-		return fmt.Errorf("%s has texts that are too long for the patterns of its schema", what)
+		return errors.New("its texts are too long for the patterns of its schema")
 	}
 	return err
 }
@@ -89,8 +89,8 @@ func (c *comparisons) keyword(name string, n *node, v any) bool {
 	return true
 }
 
-// unique counts the comparisons of the entries of a list with each other. Package jsonschema compares entries with equal
-// hashes, and many lists and maps have equal hashes.
+// unique counts the comparisons of the entries of a list with each other. Package jsonschema compares entries with
+// equal hashes, and many lists and maps have equal hashes.
 func (c *comparisons) unique(v any) bool {
 	list, _ := v.([]any)
 	n := partsOf(v) * min(len(list), 20)
@@ -194,22 +194,17 @@ type patternBudget struct {
 
 // metered is a pattern that spends a budget.
 type metered struct {
-	*regexp.Regexp
-	size   int
+	pattern
 	budget *patternBudget
 }
 
 // compile compiles a pattern for package jsonschema.
-func (b *patternBudget) compile(pattern string) (jsonschema.Regexp, error) {
-	size, err := checkPattern(pattern)
+func (b *patternBudget) compile(text string) (jsonschema.Regexp, error) {
+	p, err := compilePattern(text)
 	if err != nil {
 		return nil, err
 	}
-	re, err := regexp.Compile(pattern)
-	if err != nil {
-		return nil, err
-	}
-	return &metered{re, size, b}, nil
+	return &metered{p, b}, nil
 }
 
 // MatchString reports whether a text matches the pattern. It returns false when the budget is spent; then the result of
