@@ -161,7 +161,7 @@ func (x *execution) list(ctx context.Context, t *task) error {
 	sum := sha256.Sum256(data)
 	hash := hex.EncodeToString(sum[:8])
 	if t.each == nil {
-		t.each = &each{Count: len(items), Hash: hash, Done: map[int]spans{}}
+		t.each = &each{Count: len(items), Hash: hash, From: x.generation, Done: map[int]spans{}}
 	}
 	if t.each.Count != len(items) || t.each.Hash != hash {
 		return fmt.Errorf("%w: the list of foreach is not the list of an earlier run", errOutput)

@@ -399,6 +399,70 @@ func TestRetryAfterCompensation(t *testing.T) {
 	})
 }
 
+// Rule: after a retry by an operator, work is done again also if the task that undoes it has failed, and not if that
+// task was skipped or did not begin.
+func TestRetryAfterPartOfACompensation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		defer l.close()
+		l.breaks("c", "undo a")
+		h := l.start(`
+name: saga
+defaults: {on_failure: {compensate: [undo_a, undo_b]}}
+tasks:
+  - {id: a, uses: note, with: a}
+  - {id: b, uses: note, needs: a, if: 'tasks.a.state != ""', with: b}
+  - {id: b2, uses: note, with: b2}
+  - {id: c, uses: note, needs: [b, b2], with: c}
+  - {id: undo_a, uses: note, needs: a, with: undo a}
+  - {id: undo_b, uses: note, needs: b2, if: tasks.b2.output == "x", with: undo b2}
+`)
+		if _, err := l.result(h); err == nil {
+			t.Fatal("it succeeded")
+		}
+		l.breaks()
+		first := len(l.noted())
+		if _, err := l.kit.Backend.Control(t.Context(), belay.Control{
+			Execution: h.ID(), Action: belay.ActionRetry,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.result(h); err != nil {
+			t.Error(err)
+		}
+		if got := l.noted()[first:]; got != " a b c" {
+			t.Error(l.noted())
+		}
+	})
+}
+
+// Rule: after a retry by an operator, a foreach whose list depends on a task that runs again gets the new list.
+func TestRetryWithAnotherList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		defer l.close()
+		l.breaks("a", "b")
+		h := l.start(`
+name: retry
+tasks:
+  - {id: a, uses: note, with: a, on_failure: continue}
+  - {id: e, uses: note, foreach: '[tasks.a.state, "b"]', needs: a, with: "${{ item }}", on_failure: quarantine}
+output: ${{ tasks.e.output }}
+`)
+		if _, err := l.result(h); err == nil || !strings.Contains(err.Error(), "1 of 2 items failed") {
+			t.Error(err)
+		}
+		l.breaks()
+		if _, err := l.kit.Backend.Control(t.Context(), belay.Control{Execution: h.ID(),
+			Action: belay.ActionRetry}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.result(h); got != `["succeeded","b"]` || err != nil {
+			t.Error(got, err)
+		}
+	})
+}
+
 // Rule: after a retry by an operator, finished tasks and items keep their results, and the others run again.
 func TestRetryKeepsFinishedTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

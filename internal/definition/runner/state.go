@@ -56,6 +56,8 @@ type each struct {
 	// Count and Hash are the length and the hash of the list, which never change.
 	Count int    `json:"count"`
 	Hash  string `json:"hash"`
+	// From is the generation that computed the list.
+	From int `json:"from,omitempty"`
 	// Next is the first item that was not started in this generation, apart from those that are done.
 	Next int `json:"next"`
 	// Done are the items that succeeded, by generation, and Failed those that failed in this generation.
@@ -135,7 +137,8 @@ func (x *execution) restore(data json.RawMessage) error {
 		}
 	}
 	if s.Generation != x.generation {
-		x.redo()
+		x.redo(s.Tasks)
+		x.renew()
 		x.saved.Generation, x.saved.Cause, x.saved.Undo, x.saved.Undone = x.generation, "", nil, 0
 		x.saved.Errors = map[string]string{}
 	}
@@ -143,8 +146,9 @@ func (x *execution) restore(data json.RawMessage) error {
 }
 
 // redo makes the tasks begin again in a new generation whose work was undone in an earlier one, and all tasks that
-// depend on them.
-func (x *execution) redo() {
+// depend on them. letters are the statuses at the end of the earlier generation: work counts as undone also if the task
+// that undoes it did not end, or failed, because it may have undone a part.
+func (x *execution) redo(letters string) {
 	again := map[string]bool{}
 	var reset func(t *task)
 	reset = func(t *task) {
@@ -158,9 +162,37 @@ func (x *execution) redo() {
 			reset(x.byID[id])
 		}
 	}
-	for _, t := range x.tasks {
-		if t.Undoes && t.status != pending {
+	for i, t := range x.tasks {
+		if !t.Undoes {
+			continue
+		}
+		switch before := status(letters[i]); before {
+		case running, succeeded, failed:
 			reset(x.byID[t.Needs[0]])
+		case pending, skipped, blocked:
+		}
+		t.status, t.message = pending, ""
+	}
+}
+
+// renew makes a foreach that has not succeeded begin anew if a task that it needs runs again: its list may differ then.
+func (x *execution) renew() {
+	for _, t := range x.tasks {
+		if t.each == nil || t.status != pending {
+			continue
+		}
+		for _, id := range t.Needs {
+			if x.byID[id].status == pending {
+				t.each = nil
+				break
+			}
+		}
+		if t.each != nil {
+			t.Foreach.Tasks(func(id string, _ bool) {
+				if x.byID[id].status == pending {
+					t.each = nil
+				}
+			})
 		}
 	}
 }
