@@ -40,6 +40,7 @@ func (x *execution) advance(ctx context.Context) error {
 			return err
 		}
 		if len(batch) == 0 {
+			x.known = x.known || x.saved.Cause == ""
 			return nil
 		}
 		if err := x.start(ctx, batch); err != nil {

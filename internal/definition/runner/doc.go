@@ -12,8 +12,9 @@
 // The runner keeps one state: a letter for each task, and for a foreach the numbers of the finished items. It takes
 // all ends of children that have arrived, starts everything that is ready in one request, and then saves the state in
 // one checkpoint that consumes all these ends. A run that takes the execution over between these writes receives the
-// same ends again, computes the same children, and starts them again under the same ids, which does nothing.
-// Expressions have no side effects, so every run computes the same values.
+// same ends again, computes the same children, and starts them again under the same ids, which does nothing. If a task
+// has failed meanwhile, so that nothing may start any more, compensation first looks for the children that the lost run
+// has started. Expressions have no side effects, so every run computes the same values.
 //
 // Outputs are not part of the state. The runner reads them from the children when an expression needs them.
 //

@@ -182,6 +182,8 @@ type execution struct {
 	dirty   bool
 	// failures are the children that have failed, and whose errors were not read yet.
 	failures []failure
+	// known says that the state has all children that earlier runs have started.
+	known bool
 	// early are ends of children that this run has not started again yet.
 	early []belay.Signal
 

@@ -39,7 +39,12 @@ func newLab(t *testing.T, change ...func(o *worker.Options)) *lab {
 		worker.Register(w, "big", func(_ context.Context, n int) (string, error) { return strings.Repeat("x", n), nil })
 		worker.Register(w, "echo", func(_ context.Context, v any) (any, error) { return v, nil })
 		worker.Register(w, "slow", func(ctx context.Context, v any) (any, error) {
-			if v != "bad" {
+			switch v {
+			case "hold":
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			case "bad", "quick":
+			default:
 				if err := workflow.Sleep(ctx, "nap", time.Hour); err != nil {
 					return nil, err
 				}
@@ -372,6 +377,75 @@ tasks:
 			}
 		})
 	}
+}
+
+// Rule: compensation undoes also the work of a child that a lost run has started and did not save.
+func TestCompensationOfAnUnsavedChild(t *testing.T) {
+	for _, foreach := range []string{"", "foreach: [1, 2], "} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t)
+			defer l.close()
+			l.kit.CrashBefore(2) // the checkpoint after the start of y
+			h := l.start(`
+name: unsaved
+defaults: {on_failure: {compensate: undo_y}}
+tasks:
+  - {id: f, uses: slow, with: hold}
+  - {id: x, uses: note, with: x}
+  - {id: s, uses: note, needs: x, if: tasks.x.output == "", with: s}
+  - {id: y, uses: slow, needs: s, ` + foreach + `with: y}
+  - {id: undo_y, uses: note, needs: y, with: undo}
+`)
+			l.kit.Advance(time.Second)
+			if _, err := l.kit.Backend.Control(t.Context(), belay.Control{
+				Execution: belay.ChildID(h.ID(), 1, "f"), Action: belay.ActionCancel,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			l.kit.Restart()
+			if _, err := l.result(h); err == nil || !strings.Contains(err.Error(), "task f failed") {
+				t.Error(err)
+			}
+			if got := l.noted(); !strings.HasSuffix(got, "y undo") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// Rule: compensation waits also for the items of the failed foreach that a lost run has started and did not save.
+func TestCompensationOfAnUnsavedItem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		defer l.close()
+		l.kit.CrashBefore(3) // the checkpoint after the start of the last item, or the one of this item
+		h := l.start(`
+name: unsaved
+tasks:
+  - {id: a, uses: workflow, with: {name: echo, input: a}}
+  - id: e
+    uses: slow
+    needs: a
+    foreach: [quick, hold, last]
+    parallel: 2
+    with: "${{ item }}"
+    on_failure: {compensate: undo_a}
+  - {id: undo_a, uses: note, needs: a, with: undo}
+`)
+		l.kit.Advance(time.Second)
+		if _, err := l.kit.Backend.Control(t.Context(), belay.Control{
+			Execution: belay.ChildID(h.ID(), 1, "e[1]"), Action: belay.ActionCancel,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		l.kit.Restart()
+		if _, err := l.result(h); err == nil || !strings.Contains(err.Error(), "task e failed") {
+			t.Error(err)
+		}
+		if got := l.noted(); !strings.HasSuffix(got, "last undo") {
+			t.Error(got)
+		}
+	})
 }
 
 // Rule: after a retry by an operator, work that was undone is done again.

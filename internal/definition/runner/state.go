@@ -136,6 +136,7 @@ func (x *execution) restore(data json.RawMessage) error {
 			}
 		}
 	}
+	x.known = s.Generation == x.generation && s.Cause != ""
 	if s.Generation != x.generation {
 		x.redo(s.Tasks)
 		x.renew()

@@ -102,7 +102,7 @@ func (x *execution) takeItem(t *task, item, generation int, child belay.Executio
 			x.itemEnds(t, item, true, "", generation)
 		}
 	case e == nil || item >= e.Next:
-		return t.status.ended()
+		return t.status.ended() && x.known
 	case e.ended(item) || x.failing(t, item):
 	default:
 		x.open--
