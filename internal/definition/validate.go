@@ -286,6 +286,13 @@ func (v *validator) names() {
 		if t.Undoes = undo[id]; !t.Undoes {
 			continue
 		}
+		if n := t.node.get("foreach"); n != nil {
+			v.add(n.at, "remove it", "task %s compensates, so it cannot have foreach", quoted(id))
+		}
+		if t.Kind != nil && t.Kind.Inline {
+			v.add(t.node.get("uses").at, "use a command, an http task or another workflow",
+				"task %s compensates, so it cannot be %s, which only waits", quoted(id), t.Uses)
+		}
 		if len(t.Needs) != 1 {
 			v.add(t.node.get("id").at, "name the task whose work it undoes in needs",
 				"task %s compensates, so it must need exactly one task", quoted(id))
