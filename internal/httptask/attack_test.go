@@ -207,6 +207,28 @@ func TestEchoedSecretsAreRemoved(t *testing.T) {
 	}
 }
 
+// Rule: the error for a secret that makes no valid URL contains no part of the secret.
+func TestSecretsThatAreNoURL(t *testing.T) {
+	w := begin(t, "public")
+	for _, value := range []string{
+		"https://hooks.example.com:7654321/x", "https://hooks.ex\u00e4mple.com/x", "https://xy~z.example.com/", "7654321",
+		"https://me:7654321@hooks.example.com/", "https://[7654321]/",
+	} {
+		w.caller.Secrets.Env = func(string) string { return value }
+		_, err := w.send(`{"url": "${{ secrets.SLACK }}"}`)
+		if !belay.IsPermanent(err) || !errors.Is(err, errSecretURL) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+	w.serve("redirect.example", "80", func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Location", "http://redirect.example:7654321/")
+		rw.WriteHeader(http.StatusFound)
+	}, false)
+	if _, err := w.send(`{"url": "http://redirect.example/"}`); err == nil || strings.Contains(err.Error(), "7654321") {
+		t.Error(err)
+	}
+}
+
 // Rule: a secret that is cut off at the limit of the answer does not remain in part, and a secret in a
 // number or in bytes is removed too.
 func TestSecretsAtTheLimitAreRemoved(t *testing.T) {

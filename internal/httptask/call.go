@@ -109,6 +109,9 @@ func (c *call) authorize() error {
 	}
 }
 
+var errSecretURL = invalid("the url is not valid with the secret in it; it must be an http or https URL without a " +
+	"user name or password, such as https://api.example.org/v1/items")
+
 // prepareURL resolves the URL and the query.
 func (c *call) prepareURL() error {
 	text, err := c.scope.Resolve(c.in.URL)
@@ -116,6 +119,9 @@ func (c *call) prepareURL() error {
 		return err
 	}
 	if c.url, c.target, err = parseURL(text); err != nil {
+		if refers(c.in.URL) {
+			err = errSecretURL // the reason may quote a part of the secret
+		}
 		return belay.Permanent(err)
 	}
 	if err := c.owned(); err != nil {

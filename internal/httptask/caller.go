@@ -32,9 +32,9 @@ type Caller struct {
 	Proxy *url.URL
 	// Secrets are the secrets to which requests may refer; nil for none.
 	Secrets *secretref.Store
-	// Owners returns the names of the workflows or documents to which a child of an execution
-	// belongs, in addition to its own workflow. Rules about secrets may name them. nil means that
-	// there are none.
+	// Owners returns the names of the workflows to which a child of an execution belongs, in addition
+	// to its own workflow; for a task of a document that is the workflow document. Rules about
+	// secrets may name them. nil means that there are none.
 	Owners func(ctx context.Context, parent belay.ExecutionID) ([]string, error)
 	// Agent is the header User-Agent, unless a request has its own.
 	Agent string
@@ -212,7 +212,8 @@ func (c *call) redirect(resp *http.Response, hops, most int) (*call, error) {
 	}
 	next := *c
 	if next.url, next.target, err = parseURL(relative.String()); err != nil {
-		return nil, belay.Permanent(fmt.Errorf("a redirect leads to an address that is not valid: %w", err))
+		// The reason may quote a part of the address, and that part may be a part of a secret.
+		return nil, belay.Permanent(errors.New("a redirect leads to an address that is not valid"))
 	}
 	next.header = c.header.Clone()
 	if resp.StatusCode <= http.StatusSeeOther && c.method != http.MethodGet && c.method != http.MethodHead {

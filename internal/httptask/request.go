@@ -240,8 +240,8 @@ func (r *Request) checkURL() error {
 	return err
 }
 
-// parseURL reads a URL, and returns it with the host in canonical form. The error contains no part
-// of the URL, because the URL may contain secrets.
+// parseURL reads a URL, and returns it with the host in canonical form. The error contains
+// no part of the URL, except that it may quote a part of the host that is not valid.
 func parseURL(text string) (*url.URL, reach.Target, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.Host == "" {

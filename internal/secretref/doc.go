@@ -17,9 +17,10 @@
 //	  - from names the source: an environment variable of the process (env:NAME; the default is the
 //	    variable with the name of the secret), a file (file:PATH, absolute, not a symbolic link, closed
 //	    to other users), or the password of the git credentials for a repository (git:URL).
-//	  - for lists the workflows whose executions may use the secret, or * for all workflows. A task of
-//	    a document is an execution of the task's workflow and belongs to the document, so either name
-//	    allows it.
+//	  - for lists the workflows whose executions may use the secret, or * for all workflows. An HTTP
+//	    request that another execution starts belongs to the workflow http and to the workflow of that
+//	    execution, so either name allows it. Every document is an execution of the workflow document,
+//	    whatever its own name is: a rule for document allows the secret to all documents.
 //	  - to lists the hosts to which an HTTP request may send the secret, as patterns of package reach,
 //	    or * for all hosts that requests may reach. Without to, a request may send the secret to no
 //	    host, except that a secret may be the whole URL of the request.

@@ -68,7 +68,7 @@ func (s *Store) Files() (paths []string) {
 }
 
 // Scope returns the secrets that an execution may use. workflows are the names of its own workflow,
-// and of the workflow or document to which it belongs.
+// and of the workflow of the execution that started it.
 func (s *Store) Scope(workflows ...string) *Scope {
 	return &Scope{store: s, workflows: workflows, used: map[string]used{}}
 }
