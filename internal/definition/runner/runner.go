@@ -150,6 +150,9 @@ func (r *Runner) Run(ctx context.Context, in Input) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := nesting(ctx, run.From(ctx)); err != nil {
+		return nil, err
+	}
 	x := newExecution(run.From(ctx), r, d)
 	x.input = values
 	if err := x.restore(x.run.State()); err != nil {
@@ -157,6 +160,29 @@ func (r *Runner) Run(ctx context.Context, in Input) (json.RawMessage, error) {
 	}
 	x.begin()
 	return x.loop(ctx)
+}
+
+// MaxNesting is how many documents may have started each other, so that a document that starts itself comes to an end.
+const MaxNesting = 10
+
+// nesting returns an error if too many documents have started each other.
+func nesting(ctx context.Context, r *run.Run) error {
+	parent := r.Assignment().Parent
+	for depth := 1; !parent.IsZero(); depth++ {
+		p, err := r.Execution(ctx, parent)
+		switch {
+		case belay.CodeOf(err) == belay.CodeNotFound || belay.CodeOf(err) == belay.CodeForbidden:
+			return nil
+		case err != nil:
+			return err
+		case p.Workflow != Workflow:
+			return nil
+		case depth >= MaxNesting:
+			return invalid("%d documents have started each other, the limit", MaxNesting)
+		}
+		parent = p.Parent
+	}
+	return nil
 }
 
 // execution is one run of a document.

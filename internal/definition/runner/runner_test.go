@@ -618,7 +618,8 @@ func TestPayloadAfterManyOutputs(t *testing.T) {
 		fmt.Fprintf(&reads, ", c%d", i)
 	}
 	fmt.Fprintf(&doc, "  - {id: y, uses: echo, needs: [sig%s], with: \"${{ tasks.sig.output.v }}\"}\n", reads.String())
-	doc.WriteString("  - {id: z, uses: echo, needs: y, with: \"${{ tasks.sig.output.v }}\"}\noutput: ${{ tasks.z.output }}\n")
+	doc.WriteString("  - {id: z, uses: echo, needs: y, with: \"${{ tasks.sig.output.v }}\"}\n")
+	doc.WriteString("output: ${{ tasks.z.output }}\n")
 	synctest.Test(t, func(t *testing.T) {
 		for _, crash := range []bool{false, true} {
 			l := newLab(t)
@@ -708,6 +709,27 @@ func TestExpressionFails(t *testing.T) {
 			if _, err := l.run(doc); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", doc, err)
 			}
+		}
+	})
+}
+
+// Rule: a document that starts itself comes to an end.
+func TestDocumentStartsItself(t *testing.T) {
+	const doc = `
+name: nest
+input: {type: object}
+tasks:
+  - id: again
+    uses: workflow
+    with: {name: document, input: {document: "${{ input.doc }}", hash: "${{ input.hash }}", input: "${{ input }}"}}
+`
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		defer l.close()
+		data, _ := json.Marshal(map[string]string{"doc": doc, "hash": definition.Hash([]byte(doc))})
+		_, err := l.run(doc, string(data))
+		if err == nil || strings.Count(err.Error(), "again") != 10 || !strings.Contains(err.Error(), "each other") {
+			t.Error(err)
 		}
 	})
 }
