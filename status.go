@@ -37,7 +37,8 @@ type StatusQuery struct {
 	// After is the Position of the last news that the caller has. If it is empty, or if the Backend
 	// does not have all later changes any more, Follow begins with a snapshot.
 	After string
-	// Idle, if not 0, makes Follow report empty news when it has reported nothing for this time.
+	// Idle, if not 0, makes Follow report empty news when it has reported nothing for this time, and at
+	// once when it continues after a position.
 	Idle time.Duration
 }
 

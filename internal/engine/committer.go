@@ -332,7 +332,9 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *reco
 	split := errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrSlow) && len(calls) > 1
 	if belay.CodeOf(err) == belay.CodeUnavailable && !split {
 		c.trouble(err)
-		c.unsure()
+		if !errors.Is(err, store.ErrSlow) {
+			c.unsure()
+		}
 	}
 	switch half := len(calls) / 2; {
 	case err == nil:

@@ -9,27 +9,15 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
-	"github.com/belaydev/belay/internal/store"
 )
 
 const (
 	// followAtATime is how many changes a follower looks at, and reports at most, at a time.
 	followAtATime = 256
-	// snapshotAtATime is how many executions one read of a snapshot returns, and partBytes the
-	// approximate largest size of one part of a snapshot.
-	snapshotAtATime = 1000
-	partBytes       = 128 << 10
-	// snapshotScans limits the reads of one snapshot, each of which examines at most scan executions.
-	snapshotScans = 40
 	// followSpread is the time for each follower over which the wake-ups of all followers are
 	// distributed, at most followSpreadMost: a thousand followers that write at the same moment would
 	// slow down the commits. A follower thus reports several changes together.
 	followSpread, followSpreadMost = 500 * time.Microsecond, 500 * time.Millisecond
-	// restFirst and restMost limit the pause between two snapshots of one follower: it doubles with
-	// each snapshot that follows soon after the one before.
-	restFirst, restMost = 100 * time.Millisecond, 5 * time.Second
-	// seenBytes is the approximate memory for one execution of a snapshot; see follower.seen.
-	seenBytes = 64
 )
 
 // Follow reports the states of executions.
@@ -38,7 +26,7 @@ func (r *Reader) Follow(ctx context.Context, q belay.StatusQuery, f func(belay.S
 	if err != nil {
 		return err
 	}
-	w := &follower{Reader: r, q: q, selects: newSelection(&q), report: f, at: at}
+	w := &follower{Reader: r, q: q, selects: newSelection(&q), news: f, at: at, began: time.Now()}
 	if r.statuses == nil {
 		return w.poll(ctx)
 	}
@@ -48,8 +36,10 @@ func (r *Reader) Follow(ctx context.Context, q belay.StatusQuery, f func(belay.S
 	}
 	defer leave()
 	defer w.forget()
-	if q.After == "" && !w.sleep(ctx, time.Until(settled)) {
-		return w.over(ctx)
+	if settled != nil {
+		if _, err := w.await(ctx, settled, nil); err != nil {
+			return err
+		}
 	}
 	return w.follow(ctx)
 }
@@ -91,15 +81,24 @@ type follower struct {
 	*Reader
 	q       belay.StatusQuery
 	selects selection
-	report  func(belay.StatusNews) error
+	news    func(belay.StatusNews) error // use report
 	at      statusPosition
-	// seen has the seqs of the executions of the newest snapshot, and is nil later: changes that the
-	// window gets until seenUntil may be older than the snapshot, and are then left out.
-	seen      map[belay.ExecutionID]int64
+	began   time.Time
+	told    time.Time // when the last news were reported; zero if there were none
+	// seen has the executions of the newest snapshot, and is nil later: changes that the window gets
+	// until seenUntil may be older than the snapshot, and are then left out.
+	seen      map[belay.ExecutionID]seen
 	seenUntil time.Time
-	held      int64         // what the follower has taken of statuses.memory
+	held      int64         // what the follower has taken of statuses.seen
 	last      time.Time     // when the last snapshot ended
 	rest      time.Duration // before the next snapshot
+}
+
+// report passes news on.
+func (w *follower) report(n belay.StatusNews) error {
+	err := w.news(n)
+	w.told = time.Now()
+	return err
 }
 
 // follow reports changes, and snapshots where changes are missing, until ctx ends.
@@ -109,6 +108,9 @@ func (w *follower) follow(ctx context.Context) error {
 			return err
 		}
 	}
+	// A client that continues must learn at once that the server has taken its position, not only with
+	// the next change.
+	greet := w.q.After != "" && w.q.Idle > 0
 	idle := w.idle()
 	defer idle.Stop()
 	for {
@@ -117,13 +119,15 @@ func (w *follower) follow(ctx context.Context) error {
 		}
 		entries, next, changed, gap := w.statuses.window.after(w.at, followAtATime)
 		if gap != "" {
+			greet = false
 			if err := w.snapshot(ctx, gap); err != nil {
 				return err
 			}
 			continue
 		}
 		w.at = next
-		if changes := w.matching(entries); len(changes) > 0 {
+		if changes := w.matching(entries); len(changes) > 0 || greet {
+			greet = false
 			if err := w.report(belay.StatusNews{Changes: changes, Position: w.position()}); err != nil {
 				return err
 			}
@@ -138,6 +142,7 @@ func (w *follower) follow(ctx context.Context) error {
 				return w.over(ctx)
 			}
 		case <-idle.C:
+			w.matching(nil) // the position may be settled by now
 			if err := w.report(belay.StatusNews{Position: w.position()}); err != nil {
 				return err
 			}
@@ -251,7 +256,10 @@ func (w *follower) matching(entries []*statusEntry) (out []belay.StatusChange) {
 		if w.seen != nil && e.added.After(w.seenUntil) {
 			w.forget()
 		}
-		if !w.selects.has(&e.Status) || e.Seq <= w.seen[e.Execution] {
+		if x, there := w.seen[e.Execution]; there && e.Previous == 0 && e.At.After(x.created) {
+			delete(w.seen, e.Execution) // it was deleted after the snapshot, and submitted again
+		}
+		if !w.selects.has(&e.Status) || e.Seq <= w.seen[e.Execution].seq {
 			continue
 		}
 		c := belay.StatusChange{Status: e.Status, Matches: w.selects.states[e.State], Position: e.position}
@@ -261,166 +269,6 @@ func (w *follower) matching(entries []*statusEntry) (out []belay.StatusChange) {
 		out = append(out, c)
 	}
 	return out
-}
-
-// forget gives back the memory of the last snapshot.
-func (w *follower) forget() {
-	w.seen = nil
-	w.give(w.held)
-}
-
-// take takes memory for a snapshot. It fails if all snapshots together have too much.
-func (w *follower) take(n int64) error {
-	if w.statuses == nil {
-		return nil
-	}
-	w.held += n
-	if w.statuses.memory.Add(n) <= snapshotMemory {
-		return nil
-	}
-	w.give(n)
-	return &belay.Error{
-		Code: belay.CodeUnavailable, Op: "follow", RetryAfter: 2 * time.Second,
-		Message: "too many followers need a snapshot at the same time; ask again",
-	}
-}
-
-func (w *follower) give(n int64) {
-	if w.statuses != nil && n > 0 {
-		w.held -= n
-		w.statuses.memory.Add(-n)
-	}
-}
-
-// snapshot reports a snapshot and moves the follower to a position from before the snapshot: changes
-// that the snapshot contains already are left out later; see seen.
-func (w *follower) snapshot(ctx context.Context, cause belay.SnapshotCause) error {
-	if since := time.Since(w.last); w.last.IsZero() || since > 2*restMost {
-		w.rest = 0
-	} else {
-		w.rest = min(max(restFirst, 2*w.rest), restMost)
-		if !w.sleep(ctx, w.rest) {
-			return w.over(ctx)
-		}
-	}
-	w.forget()
-	w.at = w.statuses.window.end()
-	w.seen = make(map[belay.ExecutionID]int64)
-	err := w.read(ctx, func(part *belay.StatusSnapshot) error {
-		part.Cause = cause
-		for i := range part.Executions {
-			w.seen[part.Executions[i].Execution] = part.Executions[i].Seq
-		}
-		if err := w.take(int64(len(part.Executions)) * seenBytes); err != nil {
-			return err
-		}
-		news := belay.StatusNews{Snapshot: part}
-		if part.Last {
-			news.Position = unsettled
-		}
-		return w.report(news)
-	})
-	w.last = time.Now()
-	w.seenUntil = w.last.Add(statusLate + time.Second)
-	return err
-}
-
-// read reads a snapshot and passes on its parts.
-func (w *follower) read(ctx context.Context, pass func(*belay.StatusSnapshot) error) error {
-	q := store.List{
-		States: w.q.States, Workflow: w.q.Workflow, Queue: w.q.Queue, Parent: w.q.Parent, Children: w.q.Children,
-		Labels: w.q.Labels, Limit: snapshotAtATime, Scan: scan,
-	}
-	total := 0
-	for reads := 1; ; reads++ {
-		if err := w.interrupted(ctx); err != nil {
-			return err
-		}
-		q.Limit = min(snapshotAtATime, belay.MaxSnapshot+1-total)
-		all, before, err := w.page(ctx, q)
-		if err != nil {
-			return err
-		}
-		q.Before = before
-		more := !before.IsZero()
-		total += len(all)
-		truncated := total > belay.MaxSnapshot || more && reads == snapshotScans
-		if total > belay.MaxSnapshot {
-			all = all[:len(all)-(total-belay.MaxSnapshot)]
-		}
-		if err := w.parts(all, reads == 1, !more || truncated, truncated, pass); err != nil || !more || truncated {
-			return err
-		}
-	}
-}
-
-// page reads the next executions of a snapshot. before is zero if there are no more.
-func (w *follower) page(ctx context.Context, q store.List) (all []belay.Status, before belay.ExecutionID, err error) {
-	if w.statuses != nil {
-		select {
-		case w.statuses.reads <- struct{}{}:
-			defer func() { <-w.statuses.reads }()
-		case <-ctx.Done():
-			return nil, before, w.over(ctx)
-		case <-w.ended:
-			return nil, before, w.over(ctx)
-		}
-	}
-	list, err := w.store.List(ctx, q)
-	if err != nil {
-		return nil, before, err
-	}
-	all = make([]belay.Status, len(list.Records))
-	for i, r := range list.Records {
-		e := r.Execution
-		all[i] = belay.Status{
-			Execution: e.ID, Seq: e.Seq, State: e.State, Generation: e.Generation, Workflow: e.Workflow,
-			Version: e.Version, Queue: e.Queue, Parent: e.Parent,
-		}
-		if r.Spec != nil {
-			all[i].Labels = r.Spec.Labels
-		}
-	}
-	switch {
-	case len(all) == q.Limit:
-		before = all[len(all)-1].Execution
-	case !list.Last.IsZero():
-		before = list.Last
-	}
-	return all, before, nil
-}
-
-// parts divides a page into parts of limited size. While they are reported, the page counts as memory
-// of the follower.
-func (w *follower) parts(
-	all []belay.Status, first, last, truncated bool, pass func(*belay.StatusSnapshot) error,
-) error {
-	size := int64(0)
-	for i := range all {
-		size += int64(statusSize(&all[i]))
-	}
-	if err := w.take(size); err != nil {
-		return err
-	}
-	defer w.give(size)
-	for begin := true; begin || len(all) > 0; begin = false {
-		n, bytes := 0, 0
-		for n < len(all) && (n == 0 || bytes < partBytes) {
-			bytes += statusSize(&all[n])
-			n++
-		}
-		part := &belay.StatusSnapshot{
-			First: first && begin, Last: last && n == len(all), Executions: all[:n:n],
-		}
-		part.Truncated = truncated && part.Last
-		if all = all[n:]; part.Executions == nil {
-			part.Executions = []belay.Status{}
-		}
-		if err := pass(part); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // poll reports snapshots for a Reader without an engine: it reads the store again and again, and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -334,6 +335,64 @@ func TestFollowersGetASnapshotAfterAnUnknownCommit(t *testing.T) {
 	}
 	lie(false)
 	w.until("a snapshot", func() bool { return len(w.Snapshots) == 2 && len(w.Known) == 1 })
+}
+
+// slow is a store that is too slow for some commits, and then writes nothing.
+type slow struct {
+	store.Store
+	now atomic.Bool
+}
+
+func (s *slow) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	if s.now.Load() {
+		return &belay.Error{Code: belay.CodeUnavailable, Message: "too slow", Err: store.ErrSlow}
+	}
+	return s.Store.Commit(ctx, need, decide)
+}
+
+// A commit of which nothing was written is no reason for a snapshot.
+func TestFollowersNeedNoSnapshotIfNothingWasWritten(t *testing.T) {
+	s := &slow{Store: memory.New(time.Now)}
+	e := engine.New(s, engine.Options{})
+	t.Cleanup(func() { _ = e.Close() })
+	w := watch(t, e, belay.StatusQuery{}).begun()
+	s.now.Store(true)
+	out, err := e.Submit(t.Context(), belay.Submission{Workflow: "w"})
+	if err == nil && belay.CodeOf(out[0].Err) != belay.CodeUnavailable {
+		t.Fatalf("the submission got %v", out[0])
+	}
+	s.now.Store(false)
+	w.sawAll([]belay.ExecutionID{short(t, []belay.Backend{e}, 1)})
+}
+
+// Followers see that an execution is submitted again after it was deleted, also right after a snapshot that
+// has the deleted one.
+func TestFollowersSeeASecondLife(t *testing.T) {
+	e := settled(t, engine.Options{})
+	id := belay.ExecutionID{15: 1}
+	live := func() {
+		out := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{ID: id, Workflow: "w"}))
+		if out[0].Err != nil {
+			t.Fatal(out[0].Err)
+		}
+		must[belay.Execution](t)(e.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionCancel}))
+	}
+	lives := func(w *watcher, n int) {
+		t.Helper()
+		w.until("all lives", func() bool { return len(w.Of(id)) == 2*n })
+		if len(w.Snapshots) != 1 {
+			t.Errorf("snapshots %v", w.Snapshots)
+		}
+	}
+	all := belay.StatusQuery{States: append(belay.ActiveStates(), belay.Cancelled)}
+	first := watch(t, e, all).begun()
+	live()
+	lives(first, 1)
+	later := watch(t, e, all).begun()
+	must[belay.Execution](t)(e.Control(t.Context(), belay.Control{Execution: id, Action: belay.ActionDelete}))
+	live()
+	lives(first, 2)
+	lives(later, 1)
 }
 
 // A Reader without an engine reports a snapshot whenever it finds a difference.

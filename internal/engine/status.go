@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,11 @@ import (
 // if several servers share the store, a change waits for statusHold, and together with it go all
 // changes that were committed before it. A change waits longer, up to statusMost, if it does not begin
 // with the state with which the change before it ended: a change between them is missing. A change
-// that arrives even later is a loss, and every follower gets a snapshot.
+// that arrives even later is a loss.
+//
+// After a loss every follower gets a snapshot. Before that, the changes that are waiting are dropped,
+// and those that arrive within statusHold: all of them were committed before the snapshot is read. A
+// follower that got one of them after the snapshot could not see that it is older.
 type statuses struct {
 	store  store.Store
 	log    *slog.Logger
@@ -30,19 +33,18 @@ type statuses struct {
 	hold   time.Duration
 	window *statusWindow
 	most   int // maximum number of followers
-	// reads limits the number of reads for snapshots at the same time, and memory counts the bytes
-	// of the snapshots of all followers.
-	reads  chan struct{}
-	memory atomic.Int64
+	// reads limits the number of reads for snapshots at the same time. seen and pages limit the
+	// memory for all snapshots: for follower.seen, and for executions that are being reported.
+	reads, seen, pages *supply
 
 	active atomic.Bool // changes are collected
 
 	mu        sync.Mutex
 	followers int
-	left      time.Time // when the last follower left
-	settled   time.Time // from then on other servers report their changes, if they run
-	inbox     []arrival // in the order of arrival; a change that waits longer is at the front
-	lost      bool      // changes may be missing
+	left      time.Time     // when the last follower left
+	settled   chan struct{} // closed when other servers report their changes, if they run; nil if they do
+	inbox     []arrival     // in the order of arrival; a change that waits longer is at the front
+	losses    statusLosses
 	wake      chan struct{}
 
 	facts factsCache // only for the goroutine of run
@@ -65,21 +67,15 @@ const (
 	maxFollowers = 5000
 	// snapshotReads is how many reads for snapshots may run at the same time.
 	snapshotReads = 2
-	// snapshotMemory is the largest number of bytes of all snapshots together.
+	// snapshotMemory is about the largest number of bytes of all snapshots together.
 	snapshotMemory = 64 << 20
 )
-
-// arrival is a change that is not in the window yet.
-type arrival struct {
-	belay.Status
-	at    time.Time
-	facts *statusFacts // known for an execution that this engine has accepted
-}
 
 func newStatuses(s store.Store, o *Options) *statuses {
 	x := &statuses{
 		store: s, log: o.Log, window: newStatusWindow(o.StatusWindow), most: cmp.Or(o.Followers, maxFollowers),
-		reads: make(chan struct{}, snapshotReads), wake: make(chan struct{}, 1),
+		reads: newSupply(snapshotReads), seen: newSupply(snapshotMemory / 2), pages: newSupply(snapshotMemory / 2),
+		wake: make(chan struct{}, 1),
 	}
 	if h, ok := s.(store.StateHinter); ok {
 		x.hinter, x.hold = h, statusHold
@@ -88,12 +84,12 @@ func newStatuses(s store.Store, o *Options) *statuses {
 }
 
 // join counts a follower until the function that it returns is called. The follower may read the
-// store at the given time.
-func (x *statuses) join() (leave func(), settled time.Time, err error) {
+// store when settled is closed, or at once if it is nil.
+func (x *statuses) join() (leave func(), settled <-chan struct{}, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.followers >= x.most {
-		return nil, settled, &belay.Error{
+		return nil, nil, &belay.Error{
 			Code: belay.CodeUnavailable, Op: "follow", RetryAfter: 5 * time.Second,
 			Message: "this server has too many followers of states already; ask again, or another server",
 		}
@@ -103,7 +99,9 @@ func (x *statuses) join() (leave func(), settled time.Time, err error) {
 		x.active.Store(true)
 		if x.hinter != nil {
 			x.hinter.WantStates(true)
-			x.settled = time.Now().Add(x.hold)
+			// Earlier changes are not reported completely, and must not come after the snapshot.
+			x.settled = make(chan struct{})
+			x.losses.note(time.Now())
 		}
 		nudge(x.wake)
 	}
@@ -128,7 +126,7 @@ func (x *statuses) observe(b *batch) {
 		a := arrival{Status: belay.Status{
 			Execution: c.ID, Seq: c.Seq, State: c.State, Previous: c.From, Generation: c.Generation,
 			At: b.rows.Now.Time(),
-		}}
+		}, local: true}
 		if c.New {
 			var s *machine.Spec
 			if s, specs = specOf(c.ID, specs); s != nil {
@@ -169,7 +167,8 @@ func (x *statuses) arrived(all []arrival) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.inbox)+len(all) > maxInbox {
-		x.inbox, x.lost = nil, true
+		x.inbox = nil
+		x.losses.note(now)
 	} else {
 		x.inbox = append(x.inbox, all...)
 	}
@@ -183,7 +182,7 @@ func (x *statuses) lose() {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.lost = true
+	x.losses.note(time.Now())
 	nudge(x.wake)
 }
 
@@ -192,16 +191,14 @@ func (x *statuses) run(ctx context.Context) {
 	timer := time.NewTimer(lingers)
 	defer timer.Stop()
 	for {
-		all, lost, next := x.take()
-		if lost {
-			x.window.clear()
-		}
-		early, err := x.publish(ctx, all)
+		all, next := x.take()
+		early, lost, err := x.publish(ctx, all)
 		if err != nil && ctx.Err() == nil {
 			x.log.Debug("changes of states cannot be described; followers get a snapshot", "error", err)
-			x.window.clear()
 		}
-		if len(early) > 0 {
+		if lost || err != nil {
+			x.lose() // which drops the early changes too
+		} else if len(early) > 0 {
 			x.mu.Lock()
 			x.inbox = append(early, x.inbox...)
 			x.mu.Unlock()
@@ -219,92 +216,111 @@ func (x *statuses) run(ctx context.Context) {
 	}
 }
 
-// take returns the changes that have waited long enough, whether changes are missing, and how long run
-// should sleep at most; 0 means until it is woken. It ends the collection when there has been no follower for a while.
-func (x *statuses) take() (all []arrival, lost bool, next time.Duration) {
+// take returns the changes that have waited long enough, and how long run should sleep at most; 0 means
+// until it is woken. After a loss it begins a new epoch of the window when that is due. It ends the
+// collection when there has been no follower for a while.
+func (x *statuses) take() (all []arrival, next time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
 	if x.followers == 0 && x.active.Load() {
 		if next = x.left.Add(lingers).Sub(now); next <= 0 {
 			x.active.Store(false)
-			x.inbox, x.lost, x.facts = nil, false, factsCache{}
+			x.clearLocked()
+			x.losses, x.facts = statusLosses{}, factsCache{}
 			if x.hinter != nil {
 				x.hinter.WantStates(false)
 			}
-			return nil, true, 0
+			return nil, 0
 		}
 	}
-	lost, x.lost = x.lost, false
+	if !x.losses.last.IsZero() {
+		if wait := x.losses.due(x.hold).Sub(now); wait > 0 {
+			return nil, sooner(next, wait)
+		}
+		x.clearLocked()
+		if x.losses.cleared(now, x.hold); !x.losses.last.IsZero() {
+			return nil, sooner(next, x.hold)
+		}
+	}
 	if len(x.inbox) > 0 && now.Sub(x.inbox[0].at) >= x.hold {
 		all, x.inbox = ripe(x.inbox, now, x.hold)
 	}
 	if len(x.inbox) > 0 {
-		if held := max(x.inbox[0].at.Add(x.hold).Sub(now), time.Millisecond); next == 0 || held < next {
-			next = held
-		}
+		next = sooner(next, max(x.inbox[0].at.Add(x.hold).Sub(now), time.Millisecond))
 	}
-	return all, lost, next
+	return all, next
 }
 
-// ripe returns the changes that have waited for the time hold, together with all changes that were
-// committed before one of them, and the other changes.
-func ripe(inbox []arrival, now time.Time, hold time.Duration) (all, rest []arrival) {
-	var until time.Time
-	for i := range inbox {
-		if a := &inbox[i]; now.Sub(a.at) >= hold && a.At.After(until) {
-			until = a.At
-		}
+// sooner is the shorter of two waits, of which the first may be 0 for none.
+func sooner(next, wait time.Duration) time.Duration {
+	if next == 0 {
+		return wait
 	}
-	for i := range inbox {
-		if inbox[i].At.After(until) {
-			rest = append(rest, inbox[i])
-		} else {
-			all = append(all, inbox[i])
-		}
+	return min(next, wait)
+}
+
+// clearLocked begins a new epoch: every follower gets a snapshot, which has the effects of all changes
+// that have arrived.
+func (x *statuses) clearLocked() {
+	for i := range x.inbox {
+		x.facts.skip(&x.inbox[i])
 	}
-	return all, rest
+	x.inbox = nil
+	x.facts.doubt++
+	x.window.clear()
+	if x.settled != nil {
+		close(x.settled)
+		x.settled = nil
+	}
 }
 
 // publish adds changes to the window. It returns the changes that must wait for a missing change. If a
-// change comes too late, the window begins a new epoch.
-func (x *statuses) publish(ctx context.Context, all []arrival) (early []arrival, err error) {
+// change comes too late, publish adds nothing and reports a loss.
+func (x *statuses) publish(ctx context.Context, all []arrival) (early []arrival, lost bool, err error) {
 	if len(all) == 0 {
-		return nil, nil
-	}
-	facts, err := x.facts.of(ctx, x.store, all)
-	if err != nil {
-		return nil, err
+		return nil, false, nil
 	}
 	if x.hold > 0 {
-		slices.SortStableFunc(all, func(a, b arrival) int {
-			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Seq, b.Seq))
-		})
+		sortArrivals(all)
 	}
-	oldest, now := x.store.Now().Time().Add(-statusLate), time.Now()
+	if err := x.facts.describe(ctx, x.store, all); err != nil {
+		return nil, true, err
+	}
+	now, clock := time.Now(), x.store.Now().Time()
 	out := make([]belay.Status, 0, len(all))
-	late := false
+	held := make(map[belay.ExecutionID]bool)
 	for i := range all {
-		s, f := all[i].Status, facts[all[i].Execution]
+		a := &all[i]
+		f := a.facts
+		sure := f.seq != 0 && f.doubt == x.facts.doubt // f.state is the state before the next change
 		switch {
-		case f == nil, s.Seq < f.seq, s.At.Before(oldest):
-			late = true
+		case a.Seq == f.seq && a.At.Equal(f.at): // reported twice
 			continue
-		case s.Seq == f.seq: // reported twice
+		case f.gone, a.late(now, clock):
+			lost = true
 			continue
-		case f.seq != 0 && s.Previous != f.state && x.hold > 0 && now.Sub(all[i].at) < statusMost:
-			early = append(early, all[i])
+		case a.Seq <= f.seq && !sure && !a.At.After(f.at): // the last snapshots have its effect
 			continue
-		case f.seq != 0 && s.Previous != f.state:
-			late = true
+		case a.Seq <= f.seq:
+			lost = true
+			x.facts.drop(a.Execution)
+			continue
+		case held[a.Execution], sure && a.Previous != f.state && x.hold > 0 && now.Sub(a.at) < statusMost:
+			held[a.Execution] = true
+			early = append(early, *a)
+			continue
+		case sure && a.Previous != f.state:
+			lost = true
 		}
-		f.seq, f.state = s.Seq, s.State
+		f.seq, f.state, f.at, f.doubt = a.Seq, a.State, a.At, x.facts.doubt
+		s := a.Status
 		s.Workflow, s.Version, s.Queue, s.Parent, s.Labels = f.workflow, f.version, f.queue, f.parent, f.labels
 		out = append(out, s)
 	}
-	if late {
-		x.window.clear()
+	if lost {
+		return nil, true, nil
 	}
 	x.window.add(out)
-	return early, nil
+	return early, false, nil
 }

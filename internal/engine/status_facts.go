@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -9,13 +12,19 @@ import (
 )
 
 // statusFacts are the properties of an execution that a query may select and that never change, and
-// the seq and state of its newest change that the window got; seq is 0 if there is none.
+// the newest change that the window got. They belong to one life of the execution: if it is deleted
+// and submitted again under the same id, it gets new facts.
 type statusFacts struct {
 	workflow, version, queue string
 	parent                   belay.ExecutionID
 	labels                   map[string]string
-	seq                      int64
-	state                    belay.State
+	gone                     bool // the execution was deleted
+
+	seq   int64 // of the newest change; 0 if there is none
+	state belay.State
+	at    time.Time
+	doubt uint64    // factsCache.doubt then; if that is higher now, there may be newer changes
+	born  time.Time // when the execution was accepted, if a change has said that
 }
 
 func factsOf(e *machine.Execution, labels map[string]string) *statusFacts {
@@ -26,7 +35,8 @@ func factsOf(e *machine.Execution, labels map[string]string) *statusFacts {
 // the old half is dropped.
 type factsCache struct {
 	young, old map[belay.ExecutionID]*statusFacts
-	bytes      int // of the labels in young
+	bytes      int    // of the labels in young
+	doubt      uint64 // number of losses
 }
 
 const (
@@ -58,41 +68,81 @@ func (c *factsCache) put(id belay.ExecutionID, f *statusFacts) {
 	}
 }
 
-// of returns the facts of all executions that changed. It reads the facts that the cache lacks from
-// the store. An execution without facts was deleted.
-func (c *factsCache) of(ctx context.Context, s store.Store, all []arrival) (map[belay.ExecutionID]*statusFacts, error) {
-	facts := make(map[belay.ExecutionID]*statusFacts, len(all))
-	var missing []belay.ExecutionID
-	for i := range all {
-		id := all[i].Execution
-		if _, there := facts[id]; there {
-			continue
-		}
-		f := c.get(id)
-		if f == nil && all[i].facts != nil {
-			f = all[i].facts
-			c.put(id, f)
-		}
-		if facts[id] = f; f == nil {
-			missing = append(missing, id)
-		}
+func (c *factsCache) drop(id belay.ExecutionID) {
+	delete(c.young, id)
+	delete(c.old, id)
+}
+
+// skip notes that the next snapshots have the effect of a change, so that an earlier change of the same
+// execution that arrives even later is not published.
+func (c *factsCache) skip(a *arrival) {
+	switch f := c.get(a.Execution); {
+	case f == nil:
+	case f.ended(a):
+		c.drop(a.Execution)
+	case a.Seq > f.seq:
+		f.seq, f.state, f.at = a.Seq, a.State, a.At
 	}
-	for len(missing) > 0 {
-		n := min(len(missing), factsAtATime)
-		list, err := s.List(ctx, store.List{IDs: missing[:n], Children: true})
-		if err != nil {
-			return nil, err
+}
+
+// describe sets the facts of all changes. It reads the facts that the cache lacks from the store. An
+// execution that the store lacks was deleted.
+func (c *factsCache) describe(ctx context.Context, s store.Store, all []arrival) error {
+	known := make(map[belay.ExecutionID]*statusFacts, len(all))
+	missing := make(map[belay.ExecutionID][]*statusFacts)
+	for i := range all {
+		a := &all[i]
+		f := known[a.Execution]
+		if f == nil {
+			f = c.get(a.Execution)
 		}
-		missing = missing[n:]
+		if f == nil || f.ended(a) {
+			if f = a.facts; f == nil {
+				f = &statusFacts{}
+				missing[a.Execution] = append(missing[a.Execution], f)
+			} else {
+				c.put(a.Execution, f)
+			}
+			if a.Previous == 0 {
+				f.born = a.At
+			}
+		}
+		known[a.Execution], a.facts = f, f
+	}
+	return c.read(ctx, s, missing)
+}
+
+// ended reports whether the facts belong to an earlier life of an execution than a change does.
+func (f *statusFacts) ended(a *arrival) bool {
+	return a.Previous == 0 && !a.At.Equal(f.born) && (f.seq == 0 || a.At.After(f.at))
+}
+
+func (c *factsCache) read(ctx context.Context, s store.Store, missing map[belay.ExecutionID][]*statusFacts) error {
+	ids := slices.Collect(maps.Keys(missing))
+	for some := range slices.Chunk(ids, factsAtATime) {
+		list, err := s.List(ctx, store.List{IDs: some, Children: true})
+		if err != nil {
+			return err
+		}
 		for _, r := range list.Records {
 			var labels map[string]string
 			if r.Spec != nil {
 				labels = r.Spec.Labels
 			}
-			f := factsOf(r.Execution, labels)
-			facts[r.Execution.ID] = f
-			c.put(r.Execution.ID, f)
+			id := r.Execution.ID
+			for _, f := range missing[id] {
+				read := factsOf(r.Execution, labels)
+				read.born = f.born
+				*f = *read
+				c.put(id, f)
+			}
+			delete(missing, id)
 		}
 	}
-	return facts, nil
+	for _, lives := range missing {
+		for _, f := range lives {
+			f.gone = true
+		}
+	}
+	return nil
 }

@@ -167,6 +167,7 @@ type statusFrames struct {
 type statusFrame struct {
 	execution belay.ExecutionID
 	seq       int64
+	at        int64 // another one after the execution was deleted and submitted again
 	position  string
 	matches   bool
 }
@@ -179,7 +180,7 @@ const (
 
 // of returns the frame of a change.
 func (f *statusFrames) of(c *belay.StatusChange) ([]byte, error) {
-	key := statusFrame{c.Execution, c.Seq, c.Position, c.Matches}
+	key := statusFrame{c.Execution, c.Seq, c.At.UnixNano(), c.Position, c.Matches}
 	f.mu.Lock()
 	frame := f.young[key]
 	if frame == nil {

@@ -47,6 +47,7 @@ type outbox struct {
 	pid     uint32    // process of the listening connection
 	others  bool      // another server listens
 	asked   time.Time // when others was last checked
+	heard   int       // number of messages of other servers
 }
 
 // add adds the hints of a commit.
@@ -92,11 +93,28 @@ func (n *outbox) stop() {
 	n.on, n.waiting, n.states = false, outgoing{}, stateOutbox{want: n.states.want}
 }
 
-// saw notes whether another server listens.
-func (n *outbox) saw(others bool) {
+// hear notes that another server has sent a message, so that it listens.
+func (n *outbox) hear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.heard++
+	n.others, n.asked = true, time.Now()
+}
+
+// saw notes whether a query has found another server that listens. If another server was heard since
+// the query began, at which heard was n.heard, the query may have been too early to find it.
+func (n *outbox) saw(others bool, heard int) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	others = others || n.heard != heard
 	n.others, n.asked = others, time.Now()
+	return others
+}
+
+func (n *outbox) hasHeard() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.heard
 }
 
 // hasOthers reports whether another server listened when that was last checked.
@@ -179,8 +197,9 @@ func (s *Store) listen(ctx context.Context, onHint func(store.Hint)) error {
 		missed := false
 		if quiet || err == nil && s.outbox.hasOthers() && time.Since(watch.looked) >= watch.next() {
 			// This query also finds a broken connection, on which no notification would ever arrive.
+			heard := s.outbox.hasHeard()
 			if missed, err = watch.look(ctx, s.options.Patience); err == nil && len(received) == 0 {
-				s.outbox.saw(len(watch.known) > 0 || watch.again)
+				s.outbox.saw(len(watch.known) > 0 || watch.again, heard)
 			}
 		}
 		if err != nil {
@@ -255,7 +274,7 @@ func (s *Store) receive(text string, from *senders, onHint func(store.Hint)) {
 	case server == s.options.Server:
 		return
 	}
-	s.outbox.saw(true)
+	s.outbox.hear()
 	h.StatesLost = err == nil && from.missing(server, h)
 	if h.Lost || h.Objects || h.Look != 0 || h.AnyLane != 0 || h.AnyWorker || !h.Ended.None() || !h.Changed.None() ||
 		len(h.Lanes)+len(h.Workers) > 0 {
@@ -272,6 +291,7 @@ func (s *Store) receiveStates(text string, from *senders, onHint func(store.Hint
 	case server == s.options.Server:
 		return
 	default:
+		s.outbox.hear()
 		h = from.receive(server, kind, all)
 	}
 	if h.StatesLost || len(h.States) > 0 {
@@ -316,7 +336,10 @@ func (s *Store) send(ctx context.Context, wake <-chan struct{}) {
 		t, states := s.outbox.take(s.options.Server)
 		pause := pace
 		if !t.empty() || len(states) > 0 {
-			if s.hasListeners(ctx) && s.notify(ctx, &t, states) != nil {
+			switch {
+			case !s.hasListeners(ctx):
+				s.outbox.unsent(len(states) > 0)
+			case s.notify(ctx, &t, states) != nil:
 				s.outbox.failed()
 				pause = resend
 			}
@@ -358,10 +381,19 @@ func (n *outbox) failed() {
 	n.nudgeLocked()
 }
 
+// unsent notes that messages were not sent because no other server listens.
+func (n *outbox) unsent(states bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if states {
+		n.states.unsent()
+	}
+}
+
 // hasListeners reports whether another server listens. The answer may be a second old.
 func (s *Store) hasListeners(ctx context.Context) bool {
 	s.outbox.mu.Lock()
-	others, asked, pid := s.outbox.others, s.outbox.asked, s.outbox.pid
+	others, asked, pid, heard := s.outbox.others, s.outbox.asked, s.outbox.pid, s.outbox.heard
 	s.outbox.mu.Unlock()
 	if time.Since(asked) < time.Second {
 		return others
@@ -375,6 +407,5 @@ func (s *Store) hasListeners(ctx context.Context) bool {
 	if err != nil {
 		return true // if in doubt, send: a hint without a listener does no harm
 	}
-	s.outbox.saw(others)
-	return others
+	return s.outbox.saw(others, heard)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -114,6 +115,7 @@ type stateOutbox struct {
 	begun   bool      // this server sends changes
 	waiting []store.StateHint
 	over    bool // changes were dropped because too many wait
+	ended   bool // the messages that were taken last have a stateEnd
 }
 
 // add adds the changes of a commit, if another server wants them.
@@ -154,8 +156,21 @@ func (x *stateOutbox) take(server [16]byte) (texts []string) {
 		texts = append(texts, stateText(server, kind))
 	}
 	texts = append(texts, stateTexts(server, x.waiting)...)
+	x.ended = slices.Contains(x.kinds, stateEnd)
 	x.kinds, x.waiting, x.over = nil, nil, false
 	return texts
+}
+
+// unsent notes that the messages that were taken last were not sent. A server that listens
+// nevertheless would believe that it gets all changes; the next messages say that it does not.
+func (x *stateOutbox) unsent() {
+	if !x.begun && !x.ended {
+		return
+	}
+	if !slices.Contains(x.kinds, stateBegin) { // otherwise a server has asked again meanwhile
+		x.begun, x.waiting, x.over = false, nil, false
+	}
+	x.kinds = append([]byte{stateEnd}, x.kinds...)
 }
 
 // failed queues the messages again that may not have arrived.

@@ -86,6 +86,44 @@ func TestStatesAreSentWhileTheyAreWanted(t *testing.T) {
 	want("nobody wants changes any more")
 }
 
+// If messages about states are not sent, because no server seemed to listen, the next messages say that changes
+// are missing to a server that listens nevertheless.
+func TestUnsentStatesAreNoticed(t *testing.T) {
+	n := &outbox{on: true, wake: make(chan struct{}, 1)}
+	kinds := func() (all []byte) {
+		_, texts := n.take([16]byte{1})
+		for _, text := range texts {
+			_, kind, _, err := parseStates(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, kind)
+		}
+		return all
+	}
+	n.states.asked(stateAsk, time.Now())
+	kinds()
+	n.add(&machine.Rows{Now: 7}, &machine.Changes{States: []machine.StateChange{{
+		Execution: &machine.Execution{State: belay.Running, Seq: 2},
+	}}})
+	for range 3 { // nobody listens for some time
+		kinds()
+		n.unsent(true)
+	}
+	n.states.asked(stateWant, time.Now())
+	if got := kinds(); !slices.Equal(got, []byte{stateEnd, stateBegin}) {
+		t.Errorf("sent %v", got)
+	}
+	heard := n.hasHeard()
+	if n.saw(false, heard); n.hasOthers() {
+		t.Error("no other server was heard")
+	}
+	n.hear() // while a query runs
+	if n.saw(false, heard); !n.hasOthers() {
+		t.Error("a query that is older than a message says that no other server listens")
+	}
+}
+
 // A hint about a commit of a server that sends no changes of states says that changes are missing, and so does
 // the first message of a server that begins to send them.
 func TestMissingStatesAreNoticed(t *testing.T) {

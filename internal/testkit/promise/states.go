@@ -31,7 +31,7 @@ func (s *States) Follow(n belay.StatusNews) error {
 		return s.part(n.Snapshot)
 	case s.inside && len(n.Changes) > 0:
 		return fmt.Errorf("a change within a snapshot: %+v", n.Changes[0])
-	case !s.begun && s.Query.After == "":
+	case !s.begun && s.Query.After == "" && (len(n.Changes) > 0 || n.Position != ""):
 		return fmt.Errorf("the first news are no snapshot: %+v", n)
 	}
 	for i := range n.Changes {
@@ -67,6 +67,11 @@ func (s *States) part(p *belay.StatusSnapshot) error {
 
 func (s *States) change(c *belay.StatusChange) error {
 	before, there := s.newest[c.Execution]
+	if there && c.Previous == 0 && c.At.After(before.At) && before.State >= belay.Succeeded {
+		delete(s.newest, c.Execution) // it was deleted, and submitted again under the same id
+		delete(s.Known, c.Execution)
+		there = false
+	}
 	known, matched := s.Known[c.Execution]
 	switch {
 	case there && c.Seq <= before.Seq:

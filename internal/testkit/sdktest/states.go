@@ -137,6 +137,13 @@ var follows = []testCase{
 			e.Errorf("snapshots %v", again.Snapshots)
 		}
 		again.stop()
+		quiet := e.follows(belay.StatusQuery{After: at, Idle: time.Hour, Workflow: "none"})
+		quiet.mu.Lock()
+		if quiet.position == "" || len(quiet.Snapshots) > 0 {
+			e.Errorf("without changes: the position %q, snapshots %v", quiet.position, quiet.Snapshots)
+		}
+		quiet.mu.Unlock()
+		quiet.stop()
 		e.sleep(time.Hour)
 		late := e.follows(belay.StatusQuery{After: at})
 		if fmt.Sprint(late.Snapshots) != "[lost]" {
