@@ -122,7 +122,8 @@ type ResourceSwap struct {
 	Since     time.Time   `json:"since"`
 }
 
-// ModeWaiting is a mode for which executions wait, and since when.
+// ModeWaiting is a mode for which executions wait, and since when: since the first of them waits, or
+// since the mode got its last turn or could not be loaded, if that was later.
 type ModeWaiting struct {
 	Mode  string    `json:"mode"`
 	Since time.Time `json:"since"`

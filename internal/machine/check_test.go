@@ -100,8 +100,8 @@ func checkRow(f *faults, k *keeper, e *Execution) {
 		"has an error iff it failed":                (e.Class != 0) == (e.State == belay.Failed),
 		"has a due time only while it has no owner": e.DueAt == 0 || !owned && !terminal,
 		"has an input of a generation there was":    e.InputGen >= 1 && e.InputGen <= e.Generation,
-		"has a reason only while it has no owner": e.Reason == "" || !running && !terminal || terminal &&
-			e.Reason == Forgotten,
+		"has a reason only while it has no owner, or is asked to yield": e.Reason == "" || !running && !terminal ||
+			terminal && e.Reason == Forgotten || running && e.Reason == yielding && e.Preempting,
 		"is paused, or asked to, for a budget": e.SpentBy.IsZero() || e.State == belay.Paused || e.PauseRequested,
 		"has a budget only as a root":          e.Budget == 0 || e.Parent.IsZero(),
 		"is a state":                           e.State >= belay.Pending && e.State <= belay.Cancelled,

@@ -284,8 +284,16 @@ func (w *world) enter(e *Execution) {
 			w.occupy(e, p)
 		case p == PlaceResource:
 			w.occupy(e, p)
-			if g := w.gate(e.gateOf(p)); g.resource().entered(e.Gates.Requires.Mode, w.Now) {
+			g := w.gate(e.gateOf(p))
+			r := g.resource()
+			if r.entered(e.Gates.Requires.Mode, w.Now) {
 				g.dirty = true
+			}
+			if has && e.AdmitBy != 0 && r.Let > 0 { // the resource had let it through
+				r.Let, g.dirty = r.Let-1, true
+				if r.Let == MaxHeads && r.wants(r.Mode) {
+					w.follow(&Admit{Gate: g.id, Heads: 1})
+				}
 			}
 		case p == PlaceRate:
 			g := w.own(e, p)
@@ -518,9 +526,10 @@ func (w *world) admit(e *Execution, g *gate) {
 		w.occupy(e, PlaceRate)
 	case belay.GateResource:
 		w.occupy(e, PlaceResource)
-		if g.resource().entered(e.Gates.Requires.Mode, w.Now) {
-			g.dirty = true
-		}
+		r := g.resource()
+		r.entered(e.Gates.Requires.Mode, w.Now)
+		r.let(w.Now)
+		g.dirty = true
 	case belay.GateTarget:
 		if !e.names(g.id) { // a step of the execution will ask the breaker again
 			w.markDue(e)

@@ -81,10 +81,11 @@ type LineQuery struct {
 	Limit int
 }
 
-// MemberQuery requests up to Limit executions that name a limit and have not ended, the oldest
-// first.
+// MemberQuery requests up to Limit executions that name a limit and have not ended, or that have a place
+// in a gate of another kind, ordered by id (the oldest first), after the id After.
 type MemberQuery struct {
 	Gate  belay.GateID
+	After belay.ExecutionID
 	Limit int
 }
 

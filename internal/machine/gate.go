@@ -222,7 +222,7 @@ func (g *gate) pass(now Time) {
 func (g *gate) lookAt(now Time) Time {
 	at := now.Add(lineLook)
 	if r := g.Resource; r != nil {
-		for _, t := range r.times() {
+		for _, t := range r.times(now) {
 			if t > now && t < at {
 				at = max(t, now.Add(rateLook))
 			}

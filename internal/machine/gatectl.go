@@ -218,7 +218,7 @@ func (c *SetGate) change(w *world, op string, g *Gate, unused bool) error {
 			r.limit(w.Now)
 		}
 	case belay.GateSetResource, belay.GateUnsetResource:
-		c.changeResource(g, w.Now)
+		c.changeResource(g, w.gate(c.Gate).held, w.Now)
 	case belay.GateForceOpen, belay.GateForceClosed, belay.GateAutomatic:
 		b := Breaker{State: BreakerClosed}
 		if g.Breaker != nil {

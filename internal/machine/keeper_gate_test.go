@@ -49,6 +49,7 @@ func (k *keeper) count(rows *Rows, more Further, queries []MemberQuery) {
 	}
 	for _, q := range queries {
 		_, members := k.held(q.Gate)
+		members = slices.DeleteFunc(members, func(id belay.ExecutionID) bool { return id.Compare(q.After) <= 0 })
 		for _, id := range members[:min(len(members), q.Limit)] {
 			held := k.places[PlaceKey{q.Gate, id}]
 			rows.Members = append(rows.Members, Place{Gate: q.Gate, Execution: id, Held: held})

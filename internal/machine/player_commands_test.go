@@ -365,7 +365,8 @@ func (p *player) takeBack() {
 	if p.n(8) == 0 {
 		p.send([]Command{
 			&BeginSwap{"resource:gpu", string(rune('A' + p.n(3))), belay.ExecutionID(p.id())},
-			&EndSwap{"resource:gpu", l.Execution}, &EndSwap{"resource:gpu", p.execution()}, &AskHolders{"resource:gpu"},
+			&EndSwap{"resource:gpu", l.Execution}, &EndSwap{"resource:gpu", p.execution()},
+			&AskHolders{Gate: "resource:gpu"},
 			&Yield{"resource:gpu", l.Execution},
 		}[p.n(5)])
 		return

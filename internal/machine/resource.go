@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +24,9 @@ type Resource struct {
 	// Fresh says that no execution has used the mode yet. A fresh mode is not given up while
 	// executions wait for it, so that each swap serves some of them.
 	Fresh bool `json:"fresh,omitempty"`
+	// Stale says that the workflow which changes the mode was replaced since the resource got its mode.
+	// No run starts in this mode; when no run uses the resource any more, its mode is unknown.
+	Stale bool `json:"stale,omitempty"`
 	// IdleAt is when the rules first saw that no run uses the resource; 0 while runs use it.
 	IdleAt Time `json:"idle_at,omitzero"`
 	// Wants are the modes of waiting executions, the longest waiting first.
@@ -32,21 +34,14 @@ type Resource struct {
 	// Swap is the execution that changes the mode, nil if there is none.
 	Swap *swap `json:"swap,omitempty"`
 	// Failures is the number of swaps that failed in a row, and Error is the error of the last one.
-	// The next swap begins at RetryAt at the earliest.
 	Failures int    `json:"failures,omitempty"`
 	Error    string `json:"error,omitempty"`
-	RetryAt  Time   `json:"retry_at,omitzero"`
+	// Let is at least the number of executions that the resource has let through and that have not
+	// started a run yet. LetAt is when it let the last of them through.
+	Let   int  `json:"let,omitempty"`
+	LetAt Time `json:"let_at,omitzero"`
 	// AskedAt is when preemptible runs were last asked to yield.
 	AskedAt Time `json:"asked_at,omitzero"`
-}
-
-// want is a mode for which executions wait.
-type want struct {
-	Mode  string `json:"mode"`
-	Since Time   `json:"since"`
-	// Until is set while a program wants to lock an execution of this mode. Such an execution waits
-	// in no line, so the want counts until this time although the line of the mode is empty.
-	Until Time `json:"until,omitzero"`
 }
 
 // swap names the execution that changes the mode of a resource.
@@ -55,6 +50,8 @@ type swap struct {
 	From      string            `json:"from,omitempty"`
 	To        string            `json:"to"`
 	Since     Time              `json:"since"`
+	// By are the terms that named its workflow; nil in rows of older versions.
+	By *belay.ResourceSwapper `json:"by,omitempty"`
 }
 
 const (
@@ -66,10 +63,13 @@ const (
 	// linger is how long a resource whose mode is changed by a workflow stays in its mode after its
 	// last run has ended, so that a worker can claim the next execution of this mode.
 	linger = 500 * time.Millisecond
-	// swapRetry is how long a resource waits after the first failed swap. Each further failure
-	// doubles the time, up to swapRetryMax.
+	// swapRetry is how long a mode whose swap has failed must wait for the next swap. Each further
+	// failure in a row doubles the time, up to swapRetryMax. Other modes need not wait for so long.
 	swapRetry    = 10 * time.Second
 	swapRetryMax = 5 * time.Minute
+	// maxLet is the largest number of executions that a resource has let through and that have not
+	// started a run yet. So another mode waits for a bounded number of runs.
+	maxLet = 2 * MaxHeads
 	// askAgain is the least time between two requests to the same runs to yield.
 	askAgain = 10 * time.Second
 )
@@ -90,27 +90,6 @@ func (e *Execution) WaitsAt() belay.GateID {
 	return belay.GateID(gate)
 }
 
-// ResourceTerms returns the terms with defaults filled in.
-func ResourceTerms(t belay.ResourceTerms) belay.ResourceTerms {
-	setDefault(&t.MaxWait, belay.DefaultMaxWait)
-	if s := t.Swap; s != nil {
-		c := *s
-		setDefault(&c.Queue, "default")
-		setDefault(&c.Timeout, belay.DefaultSwapTimeout)
-		setDefault(&t.MinResidency, min(belay.DefaultMinResidency, t.MaxWait))
-		t.Swap = &c
-	}
-	return t
-}
-
-func (r *Resource) terms() belay.ResourceTerms {
-	var t belay.ResourceTerms
-	if r.Terms != nil {
-		t = *r.Terms
-	}
-	return ResourceTerms(t)
-}
-
 // resource returns the resource of the gate.
 func (g *gate) resource() *Resource {
 	if g.Resource == nil {
@@ -126,7 +105,7 @@ func (r *Resource) state(held int, now Time) belay.ResourceState {
 		return belay.ResourceSwapping
 	case r.Failures > 0 && r.Mode == "":
 		return belay.ResourceFailed
-	case held > 0 && r.wanted(held, now) != "":
+	case held > 0 && (r.Stale || r.wanted(held, now) != ""):
 		return belay.ResourceDraining
 	case held > 0:
 		return belay.ResourceReady
@@ -134,70 +113,15 @@ func (r *Resource) state(held int, now Time) belay.ResourceState {
 	return belay.ResourceIdle
 }
 
-// wants reports whether executions wait for the mode.
-func (r *Resource) wants(mode string) bool {
-	return slices.ContainsFunc(r.Wants, func(w want) bool { return w.Mode == mode })
-}
-
-// want notes that executions wait for the mode. It reports false if too many modes wait.
-func (r *Resource) want(mode string, now Time) bool {
-	if r.wants(mode) {
-		return true
-	}
-	if len(r.Wants) >= maxWants {
-		return false
-	}
-	r.Wants = append(slices.Clip(r.Wants), want{Mode: mode, Since: now})
-	return true
-}
-
-// wish notes that a program wants to lock an execution of the mode.
-func (r *Resource) wish(mode string, now Time) {
-	if !r.want(mode, now) {
-		return
-	}
-	r.Wants = slices.Clone(r.Wants)
-	for i := range r.Wants {
-		if w := &r.Wants[i]; w.Mode == mode {
-			w.Until = now.Add(wishFor)
-		}
-	}
-}
-
-// forget removes a mode for which nothing waits any more.
-func (r *Resource) forget(mode string) {
-	r.Wants = slices.DeleteFunc(slices.Clone(r.Wants), func(w want) bool { return w.Mode == mode })
-}
-
-// modes lists the modes for which executions wait.
-func (r *Resource) modes() []string {
-	all := make([]string, len(r.Wants))
-	for i, w := range r.Wants {
-		all[i] = w.Mode
-	}
-	return all
-}
-
-// other returns the mode beside the present one for which executions have waited longest, nil if
-// there is none.
-func (r *Resource) other() *want {
-	for i := range r.Wants {
-		if r.Wants[i].Mode != r.Mode {
-			return &r.Wants[i]
-		}
-	}
-	return nil
-}
-
 // wanted returns the mode to which the resource must change, empty if it keeps its mode. It must change
 // when the executions of another mode have waited for the maximum wait, or when no run uses the
 // resource; in both cases after the minimum residency. From that moment no run of the present mode
 // starts. held is the number of executions that use the resource.
 func (r *Resource) wanted(held int, now Time) string {
-	w := r.other()
+	w := r.other(now)
 	switch {
-	case w == nil, r.Swap != nil, r.RetryAt > now:
-	case r.Mode == "":
+	case w == nil, r.Swap != nil:
+	case r.Mode == "", r.Stale:
 		return w.Mode
 	case r.Fresh && r.wants(r.Mode), now < r.resident():
 	case now >= w.Since.Add(r.terms().MaxWait.D()):
@@ -223,9 +147,15 @@ func (r *Resource) lingered(now Time) bool {
 func (r *Resource) swapper() *belay.ResourceSwapper { return r.terms().Swap }
 
 // times are the next times at which wanted may give another answer.
-func (r *Resource) times() []Time {
-	all := []Time{r.RetryAt, r.resident()}
-	if w := r.other(); w != nil {
+func (r *Resource) times(now Time) []Time {
+	all := []Time{r.resident()}
+	if r.full(now) {
+		all = append(all, r.LetAt.Add(admitFor))
+	}
+	for _, w := range r.Wants {
+		all = append(all, w.RetryAt)
+	}
+	if w := r.other(now); w != nil {
 		all = append(all, w.Since.Add(r.terms().MaxWait.D()))
 	}
 	if r.IdleAt != 0 {
@@ -240,10 +170,12 @@ func (r *Resource) refuses(mode string, held int, now Time) (why string, until T
 	switch next := r.wanted(held, now); {
 	case r.Swap != nil:
 		return "its mode changes to " + quoted(r.Swap.To), 0
-	case r.RetryAt > now && r.Mode == "":
-		return "the last change of its mode failed: " + r.Error, r.RetryAt
+	case r.retryAt(mode, now) != 0:
+		return "the last change of its mode failed: " + r.Error, r.retryAt(mode, now)
 	case next != "":
 		return "its mode is about to change to " + quoted(next), 0
+	case r.Stale:
+		return "its mode must be loaded again, because another workflow loads its modes now", 0
 	case r.Mode == mode && mode != "":
 		return "", 0
 	case r.swapper() == nil && held == 0 && len(r.Wants) == 0 && now >= r.resident():
@@ -256,11 +188,20 @@ func (r *Resource) refuses(mode string, held int, now Time) (why string, until T
 
 func quoted(s string) string { return fmt.Sprintf("%q", s) }
 
-// become gives the resource a mode in which no execution has run yet.
+// become gives the resource a mode in which no execution has run yet. If further executions of the mode
+// wait when its turn is over, all modes that wait now come before it, so that each mode has its turn.
 func (r *Resource) become(mode string, now Time) {
-	r.Mode, r.ReadyAt, r.Fresh, r.IdleAt, r.AskedAt = mode, now, true, now, 0
-	r.Failures, r.RetryAt, r.Error = 0, 0, ""
+	r.Mode, r.ReadyAt, r.Fresh, r.Stale, r.IdleAt, r.AskedAt = mode, now, true, false, now, 0
+	r.Let, r.LetAt = 0, 0
+	r.Failures, r.Error = 0, ""
+	if r.wants(mode) {
+		w := r.putLast(mode, now)
+		w.Failures, w.RetryAt = 0, 0
+	}
 }
+
+// unload makes the mode of the resource unknown. No run must use the resource.
+func (r *Resource) unload() { r.Mode, r.ReadyAt, r.Fresh, r.Stale, r.IdleAt = "", 0, false, false, 0 }
 
 // entered notes that a run of the mode has started or was let through. It reports whether the row
 // changed.
@@ -275,12 +216,29 @@ func (r *Resource) entered(mode string, now Time) bool {
 	return true
 }
 
-// failed notes that a swap has failed.
-func (r *Resource) failed(why string, now Time) {
+// full reports whether the resource has let so many executions through that have not started a run yet
+// that it lets no more through. Those that nothing has started in time have lost their places.
+func (r *Resource) full(now Time) bool { return r.Let >= maxLet && now < r.LetAt.Add(admitFor) }
+
+// let notes that an execution was let through.
+func (r *Resource) let(now Time) {
+	if r.Let >= maxLet || now >= r.LetAt.Add(admitFor) { // the places of the earlier ones have lapsed
+		r.Let = 0
+	}
+	r.Let, r.LetAt = r.Let+1, now
+}
+
+// failed notes that a swap to the mode has failed. The other modes come before the next attempt.
+func (r *Resource) failed(mode, why string, now Time) {
+	r.unload()
 	r.Failures++
 	r.Error = clip(why, 300)
-	r.RetryAt = now.Add(min(swapRetry<<min(r.Failures-1, 8), swapRetryMax))
-	r.Mode, r.ReadyAt, r.Fresh, r.IdleAt = "", 0, false, 0
+	if !r.want(mode, now) {
+		return
+	}
+	w := r.putLast(mode, now)
+	w.RetryAt = now.Add(min(swapRetry<<min(w.Failures, 8), swapRetryMax))
+	w.Failures++
 }
 
 // bars returns the reason for which the gate does not let an execution through now that has no place
@@ -303,9 +261,13 @@ func (e *Execution) requires(resource belay.GateID) bool {
 	return e.Gates != nil && e.Gates.Requires != nil && e.gateOf(PlaceResource) == resource
 }
 
-// yields reports whether the run of the execution was asked to yield its resource, and may be asked so.
+// yielding is the reason of a run that was asked to yield its resource. An operator's preempt sets no
+// reason.
+const yielding = "yielding"
+
+// yields reports whether the run of the execution was asked to yield its resource.
 func (e *Execution) yields() bool {
-	return e.Preempting && e.Places&PlaceResource != 0 && e.Gates.Requires.Preemptible
+	return e.Preempting && e.Reason == yielding && e.Places&PlaceResource != 0
 }
 
 // DueSince is the time since which the execution waits for a run, 0 if it is not due. It differs from
@@ -321,71 +283,6 @@ func (e *Execution) DueSince() Time {
 // isSwap reports whether the execution changes the mode of a resource.
 func (e *Execution) isSwap() bool { return e.Gates != nil && e.Gates.Swap != "" }
 
-func (c *SetGate) checkResource(op string) error {
-	if c.Action != belay.GateSetResource {
-		if c.Resource != nil {
-			return refuse(belay.CodeInvalid, op, "only the action %q takes the terms of a resource",
-				belay.GateSetResource)
-		}
-		return nil
-	}
-	if c.Resource == nil {
-		return refuse(belay.CodeInvalid, op, "the action %q needs the terms of the resource", c.Action)
-	}
-	for _, d := range []struct {
-		what string
-		d    belay.Duration
-	}{{"min_residency", c.Resource.MinResidency}, {"max_wait", c.Resource.MaxWait}} {
-		if d.d < 0 || d.d > belay.MaxResourceWait {
-			return refuse(belay.CodeInvalid, op, "%s is %s; it must be between 0 and %s", d.what, d.d.D(),
-				belay.MaxResourceWait.D())
-		}
-	}
-	if t := ResourceTerms(*c.Resource); t.MinResidency > t.MaxWait {
-		return refuse(belay.CodeInvalid, op, "the minimum residency of %s is longer than the maximum wait of %s",
-			t.MinResidency.D(), t.MaxWait.D())
-	}
-	s := c.Resource.Swap
-	if s == nil {
-		return nil
-	}
-	if s.Timeout < 0 {
-		return refuse(belay.CodeInvalid, op, "the timeout of a swap is negative")
-	}
-	for _, n := range []struct {
-		what, s string
-		needed  bool
-	}{
-		{"the workflow of the swap", s.Workflow, true}, {"its version", s.Version, false},
-		{"its queue", s.Queue, false},
-	} {
-		if err := checkName(op, n.what, n.s, n.needed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// changeResource sets or removes the terms of a resource. A resource whose last swap has failed tries
-// again at once, because the operator may have repaired it.
-func (c *SetGate) changeResource(g *Gate, now Time) {
-	var r Resource
-	if g.Resource != nil {
-		r = *g.Resource
-	}
-	if c.Action == belay.GateUnsetResource {
-		r.Terms, r.SetBy = nil, nil
-	} else {
-		terms := ResourceTerms(*c.Resource)
-		r.SetBy = c.setBy(r.SetBy, r.Terms != nil && sameTerms(*r.Terms, terms), now)
-		r.Terms = &terms
-	}
-	r.RetryAt = 0
-	g.Resource = &r
-}
-
-func sameTerms(a, b belay.ResourceTerms) bool { return a.Text() == b.Text() }
-
 // view returns the resource in the form of the API.
 func (r *Resource) view(held int, now Time) *belay.GateResourceInfo {
 	t := r.terms()
@@ -395,9 +292,7 @@ func (r *Resource) view(held int, now Time) *belay.GateResourceInfo {
 		Waiting: []belay.ModeWaiting{}, MinResidencyMS: t.MinResidency.D().Milliseconds(),
 		MaxWaitMS: t.MaxWait.D().Milliseconds(),
 	}
-	if r.RetryAt > now {
-		v.RetryAt = r.RetryAt.Time()
-	}
+	v.RetryAt = r.retryAt("", now).Time()
 	if s := r.Swap; s != nil {
 		v.Swapping = &belay.ResourceSwap{Execution: s.Execution, From: s.From, To: s.To, Since: s.Since.Time()}
 	}

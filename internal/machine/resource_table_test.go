@@ -172,7 +172,7 @@ var resourceDeals = []gateDeal{
 		}
 		return c
 	}},
-	{"ask holders", func(_ *stage, id belay.GateID) Command { return &AskHolders{id} }},
+	{"ask holders", func(_ *stage, id belay.GateID) Command { return &AskHolders{Gate: id} }},
 	{"yield", func(s *stage, id belay.GateID) Command {
 		c := &Yield{Gate: id}
 		if held, _ := s.held(id); len(held) > 0 {

@@ -247,10 +247,11 @@ func TestAFailedSwapIsRetriedLater(t *testing.T) {
 	for i, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 		s.swapped(w, belay.OutcomeFailed)
 		r := s.resource()
-		if got := r.RetryAt.Sub(s.now); r.Failures != i+1 || got != want*time.Second || r.Error != "no memory" {
+		got := r.Wants[0].RetryAt.Sub(s.now)
+		if r.Failures != i+1 || r.Wants[0].Failures != i+1 || got != want*time.Second || r.Error != "no memory" {
 			t.Fatalf("failure %d: it tries again in %s: %+v", i+1, got, r)
 		}
-		s.to(r.RetryAt - 1)
+		s.to(r.Wants[0].RetryAt - 1)
 		s.sweepGates()
 		if r := s.resource(); r.Swap != nil {
 			t.Fatalf("failure %d: the next swap begins early", i+1)

@@ -17,6 +17,10 @@ func (c *Admit) turn(w *world, g *gate) {
 		w.forgetEmpty(g, mode)
 	}
 	w.spread(g)
+	if r.Stale && g.held == 0 {
+		r.unload()
+		g.dirty = true
+	}
 	if idle := g.held == 0 && r.Mode != ""; !idle && r.IdleAt != 0 {
 		r.IdleAt, g.dirty = 0, true
 	} else if idle && r.IdleAt == 0 && len(r.Wants) > 0 {
@@ -26,7 +30,7 @@ func (c *Admit) turn(w *world, g *gate) {
 	switch {
 	case r.Swap != nil:
 		w.follow(&EndSwap{Gate: g.id, Execution: r.Swap.Execution})
-	case g.paused(w.Now), next == "" && !r.wants(r.Mode):
+	case g.paused(w.Now), next == "" && (!r.wants(r.Mode) || r.full(w.Now)):
 	case c.Modes == nil:
 		w.follow(&Admit{Gate: g.id, Heads: MaxHeads, Modes: r.modes(), Lead: r.lead(next)})
 	case next == "":
@@ -65,7 +69,7 @@ func (w *world) forgetEmpty(g *gate, mode string) {
 		return
 	}
 	r := g.resource()
-	if slices.ContainsFunc(r.Wants, func(x want) bool { return x.Mode == mode && x.Until <= w.Now }) {
+	if slices.ContainsFunc(r.Wants, func(x want) bool { return x.Mode == mode && max(x.Until, x.RetryAt) <= w.Now }) {
 		r.forget(mode)
 		g.dirty = true
 	}
@@ -85,18 +89,22 @@ func (w *world) spread(g *gate) {
 	}
 }
 
-// admitLine lets the waiting executions of the present mode through.
+// admitLine lets waiting executions of the present mode through, until too many of them have not started a
+// run yet.
 func (w *world) admitLine(g *gate, c *Admit) {
 	r := g.resource()
 	id, let := LineOf(g.id, r.Mode), 0
 	for _, e := range w.lines[id] {
+		if r.full(w.Now) {
+			break
+		}
 		if e.Gate == id {
 			w.admit(e, g)
 			let++
 		}
 	}
 	w.forgetEmpty(g, r.Mode)
-	if r.wants(r.Mode) && (let > 0 || c.Lead != r.Mode) {
+	if r.wants(r.Mode) && !r.full(w.Now) && (let > 0 || c.Lead != r.Mode) {
 		w.follow(&Admit{Gate: g.id, Heads: MaxHeads, Modes: r.modes(), Lead: r.Mode})
 	}
 }
@@ -140,21 +148,23 @@ func (c *BeginSwap) apply(w *world) (Reply, error) {
 	submit := &Submit{swap: true, Submission: belay.Submission{
 		ID: c.Execution, Workflow: s.Workflow, Version: s.Version, Queue: s.Queue, Input: input,
 		Priority: belay.MaxPriority, Trigger: belay.TriggerSwap, Gates: belay.Gates{Swap: g.id.Name()},
-		// A failed swap leaves no dead letter: the resource starts the next swap itself.
-		Policy: belay.Policy{Timeout: s.Timeout, NoDeadLetters: true},
+		// A failed swap leaves no dead letter: the resource starts the next swap itself. The resource
+		// does not wait for ever for a worker that runs the workflow.
+		Policy: belay.Policy{StartTimeout: s.Timeout, Timeout: s.Timeout, NoDeadLetters: true},
 	}}
 	if _, err := submit.apply(w); err != nil {
 		return Reply{}, err
 	}
-	r.Swap = &swap{Execution: c.Execution, From: r.Mode, To: c.To, Since: w.Now}
-	r.Mode, r.ReadyAt, r.Fresh, r.IdleAt, r.RetryAt = "", 0, false, 0, 0
+	r.Swap = &swap{Execution: c.Execution, From: r.Mode, To: c.To, Since: w.Now, By: s}
+	r.unload()
 	g.note("swap", fmt.Sprintf("%s changes it from %s to %s", c.Execution, quoted(r.Swap.From), quoted(c.To)))
 	g.lookBy(g.lookAt(w.Now))
 	return Reply{ID: c.Execution}, nil
 }
 
 // EndSwap ends the swap of a resource when the execution that performs the swap has ended, or does
-// not exist any more. The commit that ends the execution is followed by an EndSwap; if a crash loses
+// not exist any more. If the terms name another workflow, version or queue since, it cancels an execution
+// that has not had a run yet. The commit that ends the execution is followed by an EndSwap; if a crash loses
 // it, the sweeper's check of the gate repeats it. An EndSwap is correct at any time and any number of
 // times, because the gate names the execution.
 type EndSwap struct {
@@ -178,23 +188,40 @@ func (c *EndSwap) apply(w *world) (Reply, error) {
 	}
 	r := g.resource()
 	e := w.execs[c.Execution]
-	if r.Swap == nil || r.Swap.Execution != c.Execution || e != nil && !e.State.Terminal() {
+	if r.Swap == nil || r.Swap.Execution != c.Execution {
 		return Reply{Replayed: true}, nil
 	}
-	s := r.Swap
+	s, cancelled := r.Swap, false
+	if e != nil && !e.State.Terminal() {
+		if !r.replaced(s) || e.StartedAt != 0 || e.State == belay.Scheduled {
+			return Reply{Replayed: true}, nil
+		}
+		by := &Act{belay.Control{
+			Action: belay.ActionCancel, Actor: System, Reason: "the terms of the resource have changed",
+		}}
+		if err := by.cancel(w, e); err != nil {
+			return Reply{}, err
+		}
+		cancelled = true
+	}
 	r.Swap = nil
 	switch {
+	case cancelled:
+		g.note("swap_cancelled", fmt.Sprintf("%s has not begun to change it to %s, and its terms have changed",
+			s.Execution, quoted(s.To)))
 	case e == nil:
-		r.failed("its execution "+s.Execution.String()+" is gone", w.Now)
+		r.failed(s.To, "its execution "+s.Execution.String()+" is gone", w.Now)
 		g.note("swap_orphan_cleared", fmt.Sprintf("%s, which changed it to %s, does not exist any more",
 			s.Execution, quoted(s.To)))
 	case e.State == belay.Succeeded:
-		r.become(s.To, w.Now)
+		if r.become(s.To, w.Now); r.swapper() != nil && r.replaced(s) { // only the new workflow knows the mode
+			r.unload()
+		}
 		g.note("swapped", fmt.Sprintf("%s has changed it to %s", s.Execution, quoted(s.To)))
 	default:
 		why := e.Message
 		setDefault(&why, "its execution "+s.Execution.String()+" is "+e.State.String())
-		r.failed(why, w.Now)
+		r.failed(s.To, why, w.Now)
 		g.note("swap_failed", fmt.Sprintf("%s has not changed it to %s: %s", s.Execution, quoted(s.To), why))
 	}
 	if !g.waits() {
@@ -210,13 +237,17 @@ func (c *EndSwap) apply(w *world) (Reply, error) {
 const maxAsked = 1000
 
 // AskHolders asks the preemptible runs that use a resource to yield, because executions of another
-// mode have waited for the maximum wait.
-type AskHolders struct{ Gate belay.GateID }
+// mode have waited for the maximum wait. It asks those with an id above After; if there may be more of
+// them than one command asks, another AskHolders follows.
+type AskHolders struct {
+	Gate  belay.GateID
+	After belay.ExecutionID
+}
 
 // Need names the gate and the executions that use the resource.
 func (c *AskHolders) Need(n *Need) {
 	n.Counts = append(n.Counts, c.Gate)
-	if q := (MemberQuery{c.Gate, maxAsked}); !slices.Contains(n.Members, q) {
+	if q := (MemberQuery{c.Gate, c.After, maxAsked}); !slices.Contains(n.Members, q) {
 		n.Members = append(n.Members, q)
 	}
 }
@@ -226,13 +257,25 @@ func (c *AskHolders) apply(w *world) (Reply, error) {
 	if g == nil || g.err != nil {
 		return Reply{}, refuse(belay.CodeInternal, "ask holders", "the gate %s was not read", c.Gate)
 	}
-	if g.held == 0 || g.resource().wanted(g.held, w.Now) == "" || w.Now < g.resource().AskedAt.Add(askAgain) {
+	r := g.resource()
+	asked := c.After.IsZero() && w.Now < r.AskedAt.Add(askAgain)
+	if g.held == 0 || asked || r.wanted(g.held, w.Now) == "" {
 		return Reply{Replayed: true}, nil
 	}
-	g.resource().AskedAt, g.dirty = w.Now, true
+	if c.After.IsZero() {
+		r.AskedAt, g.dirty = w.Now, true
+	}
+	n := 0
 	for _, m := range w.Members {
-		if m.Gate == c.Gate && m.Held {
+		if m.Gate != c.Gate || m.Execution.Compare(c.After) <= 0 {
+			continue
+		}
+		if n++; m.Held {
 			w.follow(&Yield{Gate: c.Gate, Execution: m.Execution})
+		}
+		if n == maxAsked {
+			w.follow(&AskHolders{Gate: c.Gate, After: m.Execution})
+			break
 		}
 	}
 	return Reply{}, nil
@@ -271,5 +314,6 @@ func (c *Yield) apply(w *world) (Reply, error) {
 	if err := by.preempt(w, e); err != nil {
 		return Reply{}, err
 	}
+	e.Reason = yielding
 	return Reply{Seq: e.Seq}, nil
 }

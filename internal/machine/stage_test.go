@@ -17,7 +17,7 @@ import (
 type stage struct {
 	*keeper
 	t     *testing.T
-	ids   byte
+	ids   uint16
 	claim map[belay.WorkerID]int64 // the number of each worker's last claim
 }
 
@@ -29,7 +29,7 @@ func newStage(t *testing.T) *stage {
 // id returns a new id. Ids are in the order of their creation, like UUIDv7.
 func (s *stage) id() [16]byte {
 	s.ids++
-	return [16]byte{0: 1, 6: 0x70, 8: 0x80, 15: s.ids}
+	return [16]byte{0: 1, 6: 0x70, 8: 0x80, 14: byte(s.ids >> 8), 15: byte(s.ids)}
 }
 
 // batch applies the commands as one batch.

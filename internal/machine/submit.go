@@ -56,7 +56,7 @@ func (c *Submit) Need(n *Need) {
 			n.CountMembers = belay.MaxConcurrency + MaxHeads
 		}
 		if l.WhenFull == belay.ReplaceWhenFull {
-			n.Members = append(n.Members, MemberQuery{id, MaxHeads})
+			n.Members = append(n.Members, MemberQuery{Gate: id, Limit: MaxHeads})
 		}
 	}
 	if c.Rate != nil && !c.Joined {

@@ -44,7 +44,8 @@ func modeOf(e *machine.Execution) string {
 }
 
 // late returns the mode for which executions have waited longer than the maximum wait, beside the
-// present mode and after its minimum residency; empty if there is none.
+// present mode and after its minimum residency; empty if there is none. A mode whose swap has failed does not
+// count until it is tried again.
 func late(r *machine.Resource, at machine.Time) string {
 	var t belay.ResourceTerms
 	if r.Terms != nil {
@@ -55,7 +56,7 @@ func late(r *machine.Resource, at machine.Time) string {
 		return ""
 	}
 	for _, w := range r.Wants {
-		if w.Mode != r.Mode && at >= w.Since.Add(t.MaxWait.D()) {
+		if w.Mode != r.Mode && w.RetryAt <= at && at >= w.Since.Add(t.MaxWait.D()) {
 			return w.Mode
 		}
 	}
@@ -67,7 +68,7 @@ func late(r *machine.Resource, at machine.Time) string {
 // due.
 func (r *gateRow) opensFor(at machine.Time) machine.Time {
 	x := r.now.Resource
-	if x.Swap != nil || x.Mode == "" || late(x, at) != "" {
+	if x.Swap != nil || x.Mode == "" || x.Stale || late(x, at) != "" {
 		return 0
 	}
 	for _, mode := range r.line {
@@ -155,7 +156,7 @@ func (r *gateRow) tallyResource(g *gateRows) {
 		g.count("swap began")
 	case was.Swap != nil && now.Swap == nil && now.Failures > 0:
 		g.count("swap failed")
-	case was.Swap != nil && now.Swap == nil:
+	case was.Swap != nil && now.Swap == nil && now.Mode == was.Swap.To:
 		g.count("swap succeeded")
 	case was.Mode != "" && now.Mode != was.Mode && now.Swap == nil:
 		g.count("mode changed at once")

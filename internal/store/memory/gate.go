@@ -52,7 +52,7 @@ func (s *Store) loadGates(rows *machine.Rows, more machine.Further, members []ma
 	for _, q := range members {
 		var all []machine.Place
 		for key, held := range s.places {
-			if key.gate == q.Gate {
+			if key.gate == q.Gate && key.execution.Compare(q.After) > 0 {
 				all = append(all, machine.Place{Gate: key.gate, Execution: key.execution, Held: held})
 			}
 		}

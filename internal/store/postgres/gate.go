@@ -29,8 +29,14 @@ FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS gate) g`
 
 	selectUnder = `
 SELECT q.n, m.execution, m.held
-FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS gate, unnest($3::bigint[]) AS most) q
-CROSS JOIN LATERAL (SELECT execution, held FROM places WHERE gate = q.gate ORDER BY execution LIMIT q.most) m`
+FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS gate, unnest($3::bigint[]) AS most,
+             unnest($4::uuid[]) AS after) q
+CROSS JOIN LATERAL (
+    SELECT execution, held FROM places
+    WHERE gate = q.gate AND execution > q.after
+    ORDER BY execution
+    LIMIT q.most
+) m`
 
 	writePlaces = `
 INSERT INTO places (gate, execution, held)
@@ -122,6 +128,11 @@ func (t *tx) countGates(p *pipe, more machine.Further, members []machine.MemberQ
 		numbers(s, len(members))
 		texts(s, members, func(q machine.MemberQuery) string { return string(q.Gate) })
 		ints(s, int8s, members, func(q machine.MemberQuery) int64 { return int64(q.Limit) })
+		after := make([]belay.ExecutionID, len(members))
+		for i, q := range members {
+			after[i] = q.After
+		}
+		idList(s, after)
 	}
 }
 

@@ -22,7 +22,7 @@ SELECT (SELECT count(*) FROM places WHERE gate = ?1 AND held = 1), (SELECT count
        (SELECT count(*) FROM (SELECT 1 FROM executions WHERE gate = ?1 LIMIT ?2))`
 
 	selectHolders = "SELECT execution FROM places WHERE gate = ? AND held = 1 ORDER BY execution LIMIT ?"
-	selectUnder   = "SELECT execution, held FROM places WHERE gate = ? ORDER BY execution LIMIT ?"
+	selectUnder   = "SELECT execution, held FROM places WHERE gate = ? AND execution > ? ORDER BY execution LIMIT ?"
 
 	writePlace = `
 INSERT INTO places (gate, execution, held)
@@ -70,7 +70,7 @@ func (t *tx) loadGates(rows *machine.Rows, more machine.Further, members []machi
 		rows.Counts = append(rows.Counts, count)
 	}
 	for _, q := range members {
-		t.args.text(string(q.Gate)).int(int64(q.Limit))
+		t.args.text(string(q.Gate)).blob(q.After[:]).int(int64(q.Limit))
 		err := t.query(t.ctx, selectUnder, func(r columns) error {
 			rows.Members = append(rows.Members, machine.Place{Gate: q.Gate, Execution: r.id(0), Held: r.int(1) != 0})
 			return nil

@@ -178,6 +178,12 @@ var gateCases = []testCase{
 				e.same("members", want, rows.Members)
 			}
 		}
+		rows := e.rows(machine.Need{Members: []machine.MemberQuery{
+			{Gate: "limit:x", After: holder.Execution, Limit: 1}, {Gate: "limit:x", Limit: 1},
+		}})
+		e.same("members of two queries", []machine.Place{
+			{Gate: "limit:x", Execution: ids[0]}, {Gate: "limit:x", Execution: holder.Execution, Held: true},
+		}, rows.Members)
 	}},
 	{"the cancels that a submission orders under its limit survive a crash", func(e *env) {
 		worker := e.open()
