@@ -27,6 +27,13 @@ func (x *explainer) otherMode(g *belay.GateDetail) string {
 		x.fact("when the cause is repaired, `belay resources set %s` with its terms makes it try again at once",
 			machine.GateWord(g.ID))
 		return fmt.Sprintf("the mode of %s could not be changed", name)
+	case r.Mode == mode && r.State != belay.ResourceDraining && r.Wanted == "":
+		x.fact("the resource lets executions through in the order of its line, as fast as workers start them")
+		return fmt.Sprintf("%s has its mode, and others come before this execution", name)
+	case r.Mode == mode && (r.Wanted == "" || r.Wanted == mode):
+		x.users(g)
+		x.fact("when no run uses the resource any more, the workflow %q loads the mode again", swapWorkflow(r))
+		return fmt.Sprintf("the workflow that loads the modes of %s has changed since it got the mode %q", name, mode)
 	case r.Mode == mode:
 		x.users(g)
 		x.fact("the mode %q has waited for the maximum wait of %s, so no further run of the mode %q starts", r.Wanted,
