@@ -17,8 +17,10 @@
 // no workflow of another recipe is left; then the swap is granted. [Swap.End] removes the marker.
 //
 // A marker counts only while its holder lives and has the lock .swap.lock. Each operation checks
-// that first. If a marker's holder has lost the lock, the operation removes the marker (an orphan)
-// and writes the event orphan_marker_cleared, exactly once, to swap_log.jsonl.
+// that first. If the lock is free, or the holder is proven to have ended, the operation removes the
+// marker (an orphan) and writes the event orphan_marker_cleared, exactly once, to swap_log.jsonl.
+// While a process has the lock without a marker, for example after the state file was removed, no
+// workflow can register.
 //
 // # Promises
 //
@@ -42,8 +44,10 @@
 //
 // A process is known by its number, its start time, the boot and its PID namespace, so that a new
 // process with the number of a dead one is not mistaken for it. If an entry names no boot or no
-// namespace, or another namespace of the same boot, the death of its owner cannot be proven; such
-// an entry is dead only when its TTL is over. After a restart of the machine all entries are dead.
+// namespace, or another boot or namespace, the death of its owner cannot be proven, since containers
+// can have a namespace and even a boot id of their own; such an entry is dead only when its TTL is
+// over. An entry of another boot is also dead if it was renewed last before this machine started,
+// so after a restart of the machine old entries are dead, at the latest at the end of their TTLs.
 //
 // docs/registry.md describes the files for programs that take part without this package.
 // The data directory must be on a local file system, not on NFS.

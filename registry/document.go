@@ -3,11 +3,15 @@ package registry
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,12 +23,17 @@ import (
 // lose or misunderstand a part of the file.
 const formatVersion = 1
 
+// damagedPrefix begins the name of a copy of a damaged state file; the time follows.
+const damagedPrefix = stateName + ".damaged-"
+
 // maxState is the largest state file in bytes; a longer file is damaged.
 const maxState = 8 << 20
 
 // document is the content of the state file.
 type document struct {
-	Version   int        `json:"version"`
+	Version int `json:"version"`
+	// ID is chosen when the state file begins, and lost when the file is removed or damaged.
+	ID        string     `json:"id,omitempty"`
 	Workflows []Workflow `json:"-"`
 	Swap      *Marker    `json:"swap_in_progress,omitempty"`
 	// Quarantined says that an earlier state file was damaged, so that there may be workflows that
@@ -133,11 +142,18 @@ func (d *document) encode() ([]byte, error) {
 	return append(data, entriesEnd...), nil
 }
 
-// save writes the state file.
+// save writes the state file. It refuses a file that load would take for damaged.
 func (c *change) save() error {
+	if c.doc.ID == "" {
+		c.doc.ID = newID()
+	}
 	data, err := c.doc.encode()
 	if err != nil {
 		return err
+	}
+	if len(data) > maxState {
+		return &belay.Error{Code: belay.CodeQueueFull, Message: fmt.Sprintf("%s/%s would have more than %d bytes; remove "+
+			"entries with long names", c.dir.path, stateName, maxState), RetryAfter: time.Minute}
 	}
 	if err := c.dir.write(stateName, freshName, data); err != nil {
 		return err
@@ -146,12 +162,45 @@ func (c *change) save() error {
 	return nil
 }
 
+// newID returns a random id.
+func newID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	return hex.EncodeToString(id[:])
+}
+
+// maxDamaged is how many copies of damaged state files are kept.
+const maxDamaged = 10
+
+// forget removes the oldest copies of damaged state files, so that there is room for one more.
+func (c *change) forget() error {
+	entries, err := os.ReadDir(c.dir.path)
+	if err != nil {
+		return err
+	}
+	var copies []string // ReadDir sorts names, and so the times in them
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), damagedPrefix) {
+			copies = append(copies, e.Name())
+		}
+	}
+	for _, name := range copies[:max(0, len(copies)-maxDamaged+1)] {
+		if err := c.dir.remove(name); err != nil && !isDirectory(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 // quarantine keeps a damaged state file under another name, and replaces it by an empty state that
 // says so. It always returns an error, so that the caller of this operation learns of the damage.
 func (c *change) quarantine(damage error) error {
-	name := stateName + ".damaged-" + c.wall.UTC().Format("20060102T150405.000000000Z")
+	name := damagedPrefix + c.wall.UTC().Format("20060102T150405.000000000Z")
+	err := c.forget()
 	// The file gets a second name and keeps its own, so that a crash leaves no empty registry.
-	err := c.dir.link(stateName, name)
+	if err == nil {
+		err = c.dir.link(stateName, name)
+	}
 	if err == nil {
 		err = c.dir.sync()
 	}
@@ -175,11 +224,17 @@ func (c *change) quarantine(damage error) error {
 
 // Repair declares that no workflow of a damaged state file runs any more, so that swaps may begin
 // again. It returns the Quarantine, or nil if there was none. The copy of the damaged file stays.
+// The error is [belay.CodeSwapInProgress] while the swap whose marker was lost is in progress.
 func (r *Registry) Repair(ctx context.Context) (*Quarantine, error) {
 	var found *Quarantine
 	err := r.locked(ctx, func(c *change) error {
 		if found = c.doc.Quarantined; found == nil {
 			return nil
+		}
+		if c.doc.Swap == nil {
+			if err := c.unmarked(); err != nil {
+				return err
+			}
 		}
 		c.doc.Quarantined, c.dirty = nil, true
 		return c.append(Event{Kind: EventRepaired, Reason: found.File})

@@ -79,13 +79,18 @@ func (d folder) sub(name string, create bool) (folder, error) {
 			fd, err = unix.Openat(d.fd, name, flags, 0)
 		}
 		if err == nil {
-			err = d.share(fd, 0o700)
+			if err = d.share(fd, 0o700); err != nil {
+				unix.Close(fd)
+			}
 		}
 	}
 	if err != nil {
 		return folder{}, d.failed("open", name, err)
 	}
 	s, err := newFolder(fd, filepath.Join(d.path, name))
+	if err == nil {
+		d.shareAgain(fd, &s.stat, 0o700)
+	}
 	s.step = d.step
 	return s, err
 }
@@ -99,11 +104,8 @@ func (d folder) open(name string, flags int) (*os.File, error) {
 		if err := d.before("create", name); err != nil {
 			return nil, err
 		}
-		fd, err = unix.Openat(d.fd, name, flags|unix.O_EXCL, 0o600)
-		switch {
-		case err == nil:
-			err = d.share(fd, 0o600)
-		case errors.Is(err, fs.ErrExist): // another process was faster
+		fd, err = d.create(name, flags|unix.O_EXCL)
+		if errors.Is(err, fs.ErrExist) { // another process was faster
 			fd, err = unix.Openat(d.fd, name, flags&^(unix.O_CREAT|unix.O_EXCL), 0)
 		}
 	}
@@ -118,14 +120,56 @@ func (d folder) open(name string, flags int) (*os.File, error) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, errors.Join(d.failed("open", name, errors.New("it is not a regular file")), f.Close())
 	}
+	d.shareAgain(fd, &stat, 0o600)
 	return f, nil
+}
+
+// create makes a file with a name that is free. Other users of the folder see the file only when it
+// is theirs too: it has a temporary name before. The file freshName is itself temporary.
+func (d folder) create(name string, flags int) (fd int, err error) {
+	temporary := name
+	if d.shared() && name != freshName {
+		// a process that is killed here leaves the file, but several processes may make the lock at once
+		temporary = fmt.Sprintf(".new-%s", newID())
+	}
+	if fd, err = unix.Openat(d.fd, temporary, flags, 0o600); err != nil {
+		return -1, err
+	}
+	if err = d.share(fd, 0o600); err == nil && temporary != name {
+		err = unix.Linkat(d.fd, temporary, d.fd, name, 0)
+	}
+	if err != nil || temporary != name {
+		err = errors.Join(err, unix.Unlinkat(d.fd, temporary, 0))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// shared reports whether other users than this process's may use the folder.
+func (d folder) shared() bool { return d.stat.Mode&0o020 != 0 || d.stat.Uid != uint32(os.Geteuid()) }
+
+// shareAgain gives a file to the users of the folder if a process of this user has made the file and
+// was killed before it could do that. Without success the file stays as it is.
+func (d folder) shareAgain(fd int, stat *unix.Stat_t, mode uint32) {
+	if stat.Uid == uint32(os.Geteuid()) && d.shared() && stat.Mode&0o777 != d.mode(mode) {
+		_ = d.share(fd, mode)
+	}
+}
+
+// mode adds the rights of the group to a mode, if the group may write to the folder.
+func (d folder) mode(mode uint32) uint32 {
+	if d.stat.Mode&0o020 != 0 {
+		mode |= mode >> 3 & 0o070
+	}
+	return mode
 }
 
 // share gives a new file to the users of the folder.
 func (d folder) share(fd int, mode uint32) error {
-	if d.stat.Mode&0o020 != 0 {
-		mode |= mode >> 3 & 0o070
-	}
+	mode = d.mode(mode)
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -141,6 +142,21 @@ func TestASignalPathElsewhereIsRefused(t *testing.T) {
 	}
 }
 
+// Rule: two names of one process have two signal files, also if the names differ only in characters
+// that a path cannot have, or only at their ends.
+func TestSignalPathsDoNotCollide(t *testing.T) {
+	r := open(t)
+	long := strings.Repeat("n", 100)
+	paths := make(map[string]bool)
+	for _, name := range []string{"a/b", "a_b", "a.b", long + "1", long + "2"} {
+		w := register(t, r, Registration{Name: name, Recipe: "a", Preemptible: true})
+		if _, ok := signalFile(w.PreemptSignalPath); !ok || paths[w.PreemptSignalPath] {
+			t.Errorf("%s has the path %s", name, w.PreemptSignalPath)
+		}
+		paths[w.PreemptSignalPath] = true
+	}
+}
+
 // Rule: links and other things in the place of the registry's files are refused, and their targets
 // stay as they are.
 func TestFilesThatAreNoFilesAreRefused(t *testing.T) {
@@ -240,6 +256,88 @@ func TestFilesBelongToTheirUsers(t *testing.T) {
 	}
 }
 
+// Rule: in a directory of a group, each file has the group's rights from the moment at which other
+// processes can see it, and a file that a killed process has left without them gets them.
+func TestFilesOfAGroupAreShared(t *testing.T) {
+	r := open(t)
+	if err := os.Chmod(r.path, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{lockName, swapName, logName} {
+		if err := os.WriteFile(filepath.Join(r.path, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(r.path, signalsName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, other := bystander(t)
+	register(t, r, Registration{Name: "a", Recipe: "a", Owner: other, Preemptible: true})
+	s := begin(t, r, "b")
+	if _, err := s.Conflicts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	err := filepath.WalkDir(r.path, func(path string, d os.DirEntry, err error) error {
+		if err != nil || path == r.path {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		seen++
+		if bits := info.Mode().Perm(); bits != 0o660 && !d.IsDir() || bits != 0o770 && d.IsDir() {
+			t.Errorf("%s has the mode %s", path, info.Mode())
+		}
+		if strings.HasPrefix(d.Name(), ".new-") {
+			t.Errorf("%s is left", path)
+		}
+		return nil
+	})
+	if err != nil || seen != 6 {
+		t.Errorf("%d files, %v", seen, err)
+	}
+}
+
+// Rule: while a file in a directory of a group is made, it has no name under which another process
+// would find it without the group's rights.
+func TestAFileOfAGroupIsNeverSeenHalfMade(t *testing.T) {
+	r := open(t)
+	if err := os.Chmod(r.path, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(r.path, lockName)
+	stop, looked := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			info, err := os.Stat(path)
+			if err == nil && info.Mode().Perm() != 0o660 {
+				looked <- fmt.Errorf("the lock had the mode %s", info.Mode())
+				return
+			}
+			select {
+			case <-stop:
+				looked <- nil
+				return
+			default:
+			}
+		}
+	}()
+	for range 300 {
+		if _, err := r.Repair(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	if err := <-looked; err != nil {
+		t.Error(err)
+	}
+}
+
 // Rule: a damaged state file is kept under another name and reported; workflows can register then,
 // but no swap begins before Repair. A swap that was in progress still refuses everybody.
 func TestADamagedFileIsQuarantined(t *testing.T) {
@@ -280,6 +378,78 @@ func TestADamagedFileIsQuarantined(t *testing.T) {
 	}
 	_, err := r.Register(t.Context(), Registration{Name: "b", Recipe: "b"})
 	wantCode(t, err, belay.CodeSwapInProgress)
+}
+
+// Rule: the error for an entry that was lost with the state file wraps ErrStateLost; the error for an
+// entry that was released does not.
+func TestALostStateFileIsNoRelease(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, r *Registry){
+		"removed": func(t *testing.T, r *Registry) {
+			if err := os.Remove(filepath.Join(r.path, stateName)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"damaged": func(t *testing.T, r *Registry) {
+			write(t, r, "{")
+			_, _ = r.List(t.Context())
+		},
+		"replaced": func(t *testing.T, r *Registry) { write(t, r, `{"version": 1, "workflows": []}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := open(t)
+			w := register(t, r, Registration{Name: "a", Recipe: "a"})
+			w, err := r.Renew(t.Context(), w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := register(t, r, Registration{Name: "b", Recipe: "a"})
+			if err := r.Release(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Renew(t.Context(), b); errors.Is(err, ErrStateLost) {
+				t.Errorf("a released entry: %v", err)
+			}
+			lose(t, r)
+			register(t, r, Registration{Name: "b", Recipe: "a"})
+			_, err = r.Renew(t.Context(), w)
+			wantCode(t, err, belay.CodeLeaseLost)
+			if !errors.Is(err, ErrStateLost) {
+				t.Errorf("a lost entry: %v", err)
+			}
+		})
+	}
+}
+
+// Rule: at most maxDamaged copies of damaged state files are kept, the newest.
+func TestDamagedCopiesAreBounded(t *testing.T) {
+	r := open(t)
+	c := under(r)
+	for range maxDamaged + 3 {
+		c.pass(time.Second)
+		write(t, r, "{")
+		_, err := r.List(t.Context())
+		wantCode(t, err, belay.CodeConflict)
+	}
+	copies, err := filepath.Glob(filepath.Join(r.path, damagedPrefix+"*"))
+	if err != nil || len(copies) != maxDamaged {
+		t.Errorf("%d copies are left, %v", len(copies), err)
+	}
+	if q := list(t, r).Quarantined; q == nil || filepath.Join(r.path, q.File) != copies[len(copies)-1] {
+		t.Errorf("the newest copy is not %+v", q)
+	}
+}
+
+// Rule: a state file that the next operation would take for damaged is not written.
+func TestAStateThatIsTooLongIsNotWritten(t *testing.T) {
+	r := open(t)
+	// "<" needs six bytes when Belay writes it
+	write(t, r, `{"workflows": [{"name": "`+strings.Repeat("<", maxState/2)+
+		`", "recipe": "a", "owner_pid": 1, "ttl_seconds": 60, "last_renewed_at": "2999-01-02T03:04:05Z"}]}`)
+	_, err := r.Register(t.Context(), Registration{Name: "a", Recipe: "a"})
+	wantCode(t, err, belay.CodeQueueFull)
+	if copies, _ := filepath.Glob(filepath.Join(r.path, damagedPrefix+"*")); len(copies) > 0 {
+		t.Error("the file was taken for damaged")
+	}
 }
 
 // Rule: a file of a newer version is refused and stays as it is.

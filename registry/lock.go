@@ -24,8 +24,10 @@ func (d folder) openLock(name string) (*os.File, error) {
 // until ctx ends; f always runs to its end.
 //
 // If the lock is not free, the goroutine that waits for it also runs f: the goroutine of the caller
-// would have to wake up first, and all other processes would wait for that.
-func (d folder) underLock(ctx context.Context, name string, f func() error) error {
+// would have to wake up first, and all other processes would wait for that. A flock that waits cannot
+// be interrupted, so the goroutine of a caller that gives up waits on. The channel turn, which has
+// room for one value, allows one such goroutine.
+func (d folder) underLock(ctx context.Context, turn chan struct{}, name string, f func() error) error {
 	began := time.Now()
 	lock, err := d.openLock(name)
 	if err != nil {
@@ -40,44 +42,57 @@ func (d folder) underLock(ctx context.Context, name string, f func() error) erro
 	case ctx.Err() != nil:
 		return errors.Join(d.busy(ctx, name, began), lock.Close(), d.close())
 	}
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return errors.Join(d.busy(ctx, name, began), lock.Close(), d.close())
+	}
 	var gaveUp atomic.Bool
 	over := make(chan error, 1)
-	go func() { over <- d.await(lock, name, &gaveUp, f) }()
+	go func() { over <- d.await(lock, turn, name, &gaveUp, f) }()
 	select {
 	case err := <-over:
 		return err
 	case <-ctx.Done():
 	}
 	if gaveUp.CompareAndSwap(false, true) {
-		// A flock that waits cannot be interrupted; the goroutine ends when it gets the lock.
 		return d.busy(ctx, name, began)
 	}
 	return <-over // f runs already
 }
 
-// await waits for a lock, and runs f unless the caller has given up. It sets gaveUp before f, so
-// that the caller cannot give up any more.
-func (d folder) await(lock *os.File, name string, gaveUp *atomic.Bool, f func() error) error {
-	for {
-		if err := waitFor(lock); err != nil {
-			return errors.Join(d.failed("lock", name, err), lock.Close(), d.close())
-		}
-		if d.same(lock, name) {
-			break
-		}
-		// another program has removed the lock file meanwhile: lock its successor
-		err := unlock(lock)
-		if err == nil {
-			lock, err = d.openLock(name)
-		}
-		if err != nil {
-			return errors.Join(err, d.close())
-		}
+// await waits for a lock, gives the turn to the next goroutine, and runs f unless the caller has given
+// up. It sets gaveUp before f, so that the caller cannot give up any more.
+func (d folder) await(lock *os.File, turn <-chan struct{}, name string, gaveUp *atomic.Bool, f func() error) error {
+	lock, err := d.lockSame(lock, name)
+	<-turn
+	if err != nil {
+		return errors.Join(err, d.close())
 	}
 	if !gaveUp.CompareAndSwap(false, true) {
 		return errors.Join(unlock(lock), d.close())
 	}
 	return d.within(lock, f)
+}
+
+// lockSame waits for the lock of an open file. If another program has removed the file meanwhile, it
+// waits for the lock of the file's successor, which it returns. After an error no file is open.
+func (d folder) lockSame(lock *os.File, name string) (*os.File, error) {
+	for {
+		if err := waitFor(lock); err != nil {
+			return nil, errors.Join(d.failed("lock", name, err), lock.Close())
+		}
+		if d.same(lock, name) {
+			return lock, nil
+		}
+		err := unlock(lock)
+		if err == nil {
+			lock, err = d.openLock(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // within runs f, frees the lock and closes the folder.

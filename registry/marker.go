@@ -2,9 +2,13 @@ package registry
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/belaydev/belay"
 )
@@ -71,9 +75,12 @@ func (m Marker) event(kind EventKind) Event {
 	}
 }
 
-// reconcile removes the marker of a swap whose holder has ended or has lost the lock .swap.lock,
-// and the signals that this swap has sent. It writes the event first: if this process is killed
-// before it has removed the marker, the next reconcile finds the event and writes no second one.
+// reconcile removes the marker of a swap whose holder has lost the lock .swap.lock or is proven to
+// have ended, and the signals that this swap has sent. While the lock is held, nothing but that
+// proof removes the marker: the holder may be in a container with another boot id or PID namespace.
+//
+// It writes the event first: if this process is killed before it has removed the marker, the next
+// reconcile finds the event and writes no second one.
 func (c *change) reconcile() error {
 	m := c.doc.Swap
 	if m == nil {
@@ -102,30 +109,42 @@ func (c *change) reconcile() error {
 // swapLockFree reports whether no process has the lock .swap.lock. The lock is only tried while
 // this process has the lock .workflows.lock, so that a try never disturbs the beginning of a swap.
 func (c *change) swapLockFree() (bool, error) {
-	f, ok, err := c.dir.tryLock(swapName)
-	if err != nil || !ok {
+	f, err := c.dir.open(swapName, unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) { // only the beginning of a swap makes the file
+		return true, nil
+	}
+	if err != nil {
 		return false, err
+	}
+	free, err := tryFlock(f)
+	if !free {
+		return false, errors.Join(c.dir.failed("lock", swapName, err), f.Close())
 	}
 	return true, unlock(f)
 }
 
 // gate refuses a workflow while a swap to another recipe is in progress.
 func (c *change) gate(recipe string) error {
-	if m := c.doc.Swap; m != nil {
-		if m.TargetRecipe == recipe {
-			return nil
-		}
-		return c.busy(m)
-	}
-	if c.doc.Quarantined == nil {
+	m := c.doc.Swap
+	switch {
+	case m == nil:
+		return c.unmarked()
+	case m.TargetRecipe == recipe:
 		return nil
 	}
-	// The marker of a swap in progress may have been lost with the damaged file.
+	return c.busy(m)
+}
+
+// unmarked refuses a change while a process has the lock .swap.lock without a marker, so that the
+// target of its swap is not known. The marker may have been lost with the state file, or the
+// command of a swap whose holder was killed has not ended yet.
+func (c *change) unmarked() error {
 	free, err := c.swapLockFree()
-	if err == nil && !free {
-		err = again("a swap is in progress, and its target is not known, since the state file was damaged")
+	if err != nil || free {
+		return err
 	}
-	return err
+	return again("a process has the lock " + swapName + " without a marker, so a swap to an unknown recipe is in " +
+		"progress: the marker was lost with the state file, or the command of a killed swap has not ended yet")
 }
 
 // busy is the refusal that names a swap in progress.

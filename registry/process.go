@@ -53,17 +53,18 @@ func (p Process) same(q Process) bool {
 		(p.PIDNamespace == 0 || q.PIDNamespace == 0 || p.PIDNamespace == q.PIDNamespace)
 }
 
-// ended reports whether it is proven that p has ended. self is this process.
-func (p Process) ended(self Process) bool {
-	return p.impossible(self) || p.host().State(self.host()) == host.Dead
+// ended reports whether it is proven that p has ended: p has the same boot id and PID namespace as
+// self, which is this process, and its number is free or belongs to another process.
+func (p Process) ended(self Process) bool { return p.host().State(self.host()) == host.Dead }
+
+// foreignBoot reports whether p has another boot id than self: p ran before the machine restarted,
+// or runs now in a container that has a boot id of its own.
+func (p Process) foreignBoot(self Process) bool {
+	return p.BootID != "" && self.BootID != "" && machineBoot(p.BootID) != machineBoot(self.BootID)
 }
 
-// impossible reports whether p cannot be a process that lives: its number is none, or the machine
-// has restarted since.
-func (p Process) impossible(self Process) bool {
-	return p.PID <= 0 ||
-		p.BootID != "" && self.BootID != "" && machineBoot(p.BootID) != machineBoot(self.BootID)
-}
+// inTimeNamespace reports whether the clock of p's boot has an offset.
+func (p Process) inTimeNamespace() bool { return p.BootID != machineBoot(p.BootID) }
 
 // machineBoot returns the part of a boot id that the kernel gave. The part after the sign + belongs
 // to a time namespace; see package host.

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -101,7 +102,10 @@ func (c *change) register(w *Workflow) error {
 			return err
 		}
 	}
-	c.dirty = true
+	if c.doc.ID == "" {
+		c.doc.ID = newID()
+	}
+	w.file, c.dirty = c.doc.ID, true
 	if old != nil {
 		*old = *w
 		return nil
@@ -143,9 +147,17 @@ func (c *change) lease(w Workflow) (*Workflow, error) {
 		return nil, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned, Message: fmt.Sprintf(
 			"%s has registered workflow %q since %s", other.Owner, w.Name, other.StartedAt.UTC().Format(time.RFC3339))}
 	}
-	return nil, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: fmt.Sprintf(
+	lost := &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Message: fmt.Sprintf(
 		"workflow %q is not registered any more", w.Name)}
+	if w.file != "" && w.file != c.doc.ID {
+		lost.Err = ErrStateLost
+	}
+	return nil, lost
 }
+
+// ErrStateLost is in the error for a lost entry if the state file in which the workflow had
+// registered is gone, because it was removed or damaged. So the entry was not released.
+var ErrStateLost = errors.New("the state file was removed or damaged since")
 
 // Renew begins the TTL of a workflow anew, and returns the entry. Only Name and Owner of w count.
 // The error is [belay.CodeLeaseLost] if the entry was removed, if its TTL is over, or if another
@@ -158,6 +170,7 @@ func (r *Registry) Renew(ctx context.Context, w Workflow) (Workflow, error) {
 		}
 		c.renew(e)
 		w, c.dirty = *e, true
+		w.file = c.doc.ID
 		return nil
 	})
 	return w, wrap(fmt.Sprintf("renew workflow %q", w.Name), err)
@@ -177,6 +190,7 @@ func (r *Registry) Transfer(ctx context.Context, w Workflow, to Process) (Workfl
 		e.Owner = to
 		c.renew(e)
 		w, c.dirty = *e, true
+		w.file = c.doc.ID
 		return nil
 	})
 	return w, wrap(fmt.Sprintf("transfer workflow %q", w.Name), err)

@@ -97,8 +97,9 @@ func TestANameHasOneOwner(t *testing.T) {
 	wantCode(t, err, belay.CodeNotFound)
 }
 
-// Rule: an entry is dead if its owner has ended, has another start time, or belongs to an earlier
-// boot; if the owner cannot be identified from here, only the TTL ends the entry.
+// Rule: an entry is dead if its owner has ended, has another start time, or was renewed last in an
+// earlier boot; if the owner cannot be identified from here, only the TTL ends the entry. A container
+// on this machine may have another PID namespace and another boot id.
 func TestDeadOwnersAreSwept(t *testing.T) {
 	cmd, died := bystander(t)
 	_, lives := bystander(t)
@@ -106,14 +107,19 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 	recycled.StartNS += tick
 	rebooted.BootID = "00000000-0000-0000-0000-000000000000"
 	container.PIDNamespace++
+	nspawn := rebooted
+	nspawn.PIDNamespace++
 	foreign.BootID, foreign.PIDNamespace, foreign.PID = "", 0, 1<<22+1 // a program that writes the seed's fields only
 	r := open(t)
 	c := under(r)
 	for name, owner := range map[string]Process{"died": died, "lives": lives, "recycled": recycled,
-		"rebooted": rebooted, "container": container, "foreign": foreign} {
+		"rebooted": rebooted, "container": container, "nspawn": nspawn, "foreign": foreign} {
 		if err := r.withLock(t.Context(), func(c *change) error {
 			w := Workflow{Name: name, Recipe: "x", Owner: owner, TTL: time.Minute, StartedAt: c.wall}
 			c.renew(&w)
+			if name == "rebooted" {
+				w.TTL, w.LastRenewedAt = MaxTTL, c.wall.Add(-c.boot-bootSlack-time.Second)
+			}
 			c.doc.Workflows = append(c.doc.Workflows, w)
 			return c.save()
 		}); err != nil {
@@ -122,12 +128,12 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 	}
 	end(cmd)
 	s := list(t, r)
-	for _, name := range []string{"lives", "container", "foreign"} {
+	for _, name := range []string{"lives", "container", "nspawn", "foreign"} {
 		if !strings.Contains(names(s), name) {
 			t.Errorf("%s was swept", name)
 		}
 	}
-	if len(s.Workflows) != 3 {
+	if len(s.Workflows) != 4 {
 		t.Errorf("left are %s", names(s))
 	}
 	c.pass(time.Minute)
@@ -148,6 +154,32 @@ func TestTheSystemTimeDecidesNothing(t *testing.T) {
 	c.wall, c.boot = c.wall.Add(-300*time.Hour), c.boot+time.Minute
 	if s := list(t, r); names(s) != "" {
 		t.Error("a step back kept the entry")
+	}
+}
+
+// Rule: an entry of another program whose renewal lies in the future lives for its TTL from now, not
+// for longer.
+func TestARenewalInTheFutureCountsFromNow(t *testing.T) {
+	r := open(t)
+	c := under(r)
+	if err := r.withLock(t.Context(), func(c *change) error {
+		w := Workflow{Name: "a", Recipe: "x", Owner: Process{PID: 1<<22 + 1}, TTL: time.Minute, StartedAt: c.wall,
+			LastRenewedAt: c.wall.AddDate(1000, 0, 0)} // a Duration cannot be that long
+		c.doc.Workflows = append(c.doc.Workflows, w)
+		return c.save()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if s := list(t, r); names(s) != "a" {
+		t.Fatalf("the workflows are %q", names(s))
+	}
+	c.pass(59 * time.Second)
+	if s := list(t, r); names(s) != "a" {
+		t.Error("the entry ended before its TTL")
+	}
+	c.pass(time.Second + time.Microsecond)
+	if s := list(t, r); names(s) != "" {
+		t.Error("the entry lives for longer than its TTL")
 	}
 }
 

@@ -34,6 +34,8 @@ type Registry struct {
 	self Process
 	// owners knows which owners live.
 	owners owners
+	// turn has a value while a goroutine waits for the lock.
+	turn chan struct{}
 
 	// maxLog is the size in bytes from which swap_log.jsonl is renamed before the next event.
 	maxLog int64
@@ -66,7 +68,10 @@ func Open(dir string) (*Registry, error) {
 // at returns the registry of a directory that may not exist.
 func at(path string) *Registry {
 	self, _ := host.Self() // without /proc no death can be proven, and only TTLs and locks count
-	return &Registry{path: path, wall: time.Now, boot: host.Boottime, self: processOf(self), maxLog: 1 << 20}
+	return &Registry{
+		path: path, wall: time.Now, boot: host.Boottime, self: processOf(self), turn: make(chan struct{}, 1),
+		maxLog: 1 << 20,
+	}
 }
 
 // Dir returns the absolute path of the data directory.
@@ -113,7 +118,7 @@ func (r *Registry) withLock(ctx context.Context, f func(c *change) error) error 
 		return err
 	}
 	dir.step = r.step
-	return dir.underLock(ctx, lockName, func() error {
+	return dir.underLock(ctx, r.turn, lockName, func() error {
 		c := &change{r: r, dir: dir, wall: r.wall(), boot: r.boot()}
 		if err := c.load(); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,8 +16,10 @@ import (
 // signalSuffix is the end of the name of each signal file.
 const signalSuffix = ".preempt"
 
-// signalPath returns the path of the signal file of a workflow. The process makes it unique, so
-// that a signal to an earlier workflow of the same name never reaches this one.
+// signalPath returns the path of the signal file of a workflow. A hash of the name keeps apart the
+// names of one process that differ only in the characters that are replaced or cut off; the process
+// makes the path unique, so that a signal to an earlier workflow of the same name never reaches this
+// one.
 func (r *Registry) signalPath(name string, owner Process) string {
 	safe := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
@@ -24,7 +27,9 @@ func (r *Registry) signalPath(name string, owner Process) string {
 		}
 		return '_'
 	}, clip(name, 60))
-	return filepath.Join(r.path, signalsName, fmt.Sprintf("%s-%d-%d%s", safe, owner.PID, owner.StartNS, signalSuffix))
+	hash := sha256.Sum256([]byte(name))
+	return filepath.Join(r.path, signalsName, fmt.Sprintf("%s-%x-%d-%d%s", safe, hash[:4], owner.PID, owner.StartNS,
+		signalSuffix))
 }
 
 // signalFile returns the name of a signal file in the directory signals. It returns false for every

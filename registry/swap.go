@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -57,14 +55,12 @@ func (s *Swap) begin(c *change, recipe string) error {
 		return err
 	}
 	if !ok {
-		return again("another process has the lock " + swapName + " without a marker: perhaps a process that the " +
-			"holder of an earlier swap has started")
+		return again("another process has the lock " + swapName + " without a marker: its marker was lost with the " +
+			"state file, or the command of a killed swap has not ended yet")
 	}
 	s.lock = lock
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // it never fails
 	s.marker = Marker{
-		ID: hex.EncodeToString(id[:]), TargetRecipe: recipe, Holder: c.r.self,
+		ID: newID(), TargetRecipe: recipe, Holder: c.r.self,
 		StartedAt: c.wall.UTC().Truncate(time.Microsecond),
 	}
 	m := s.marker
@@ -83,6 +79,12 @@ func (s *Swap) begin(c *change, recipe string) error {
 
 // Marker returns the marker of the swap.
 func (s *Swap) Marker() Marker { return s.marker }
+
+// Lock returns the open file of the lock .swap.lock, for child processes to inherit. If this process
+// is killed, no workflow can register and no other swap can begin before the children that have
+// inherited the file have ended. End frees the lock even if a child still has the file open. The
+// caller must not close the file.
+func (s *Swap) Lock() *os.File { return s.lock }
 
 // Conflicts returns the workflows of other recipes, for which the swap waits, and asks the
 // preemptible ones among them to yield. If there are none, the swap is granted, and stays granted

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -159,6 +160,82 @@ func TestAHolderWithoutTheLockHasAnOrphan(t *testing.T) {
 	}
 }
 
+// Rule: while the lock is held, the marker of a holder in a container with another boot id or PID
+// namespace stays; only the proven death of the holder removes it. Even then no workflow registers
+// before the lock is free.
+func TestAHeldLockKeepsTheMarker(t *testing.T) {
+	cmd, died := bystander(t)
+	end(cmd)
+	r := open(t)
+	s := begin(t, r, "b")
+	holder := func(p Process) {
+		t.Helper()
+		if err := r.withLock(t.Context(), func(c *change) error {
+			m := s.marker
+			m.Holder = p
+			c.doc.Swap = &m
+			return c.save()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nspawn, container := r.self, r.self
+	nspawn.BootID = "00000000-0000-0000-0000-000000000000"
+	container.PIDNamespace++
+	for _, p := range []Process{nspawn, container, {}} {
+		holder(p)
+		if m := list(t, r).Swap; m == nil || m.Holder != p {
+			t.Errorf("the marker of %+v was removed", p)
+		}
+		_, err := r.Register(t.Context(), Registration{Name: "a", Recipe: "a"})
+		wantCode(t, err, belay.CodeSwapInProgress)
+	}
+	holder(died)
+	if list(t, r).Swap != nil {
+		t.Error("the marker of a dead holder is left")
+	}
+	for _, recipe := range []string{"a", "b"} {
+		_, err := r.Register(t.Context(), Registration{Name: "a", Recipe: recipe})
+		wantCode(t, err, belay.CodeSwapInProgress)
+	}
+	_ = unlock(s.lock)
+	register(t, r, Registration{Name: "a", Recipe: "a"})
+}
+
+// Rule: while a swap is in progress, no workflow registers if its marker was lost with the state
+// file, also not after Repair, which is refused.
+func TestALostMarkerOpensNothing(t *testing.T) {
+	r := open(t)
+	s := begin(t, r, "b")
+	refused := func(err error) {
+		t.Helper()
+		wantCode(t, err, belay.CodeSwapInProgress)
+		if !errors.Is(err, syscall.EAGAIN) {
+			t.Errorf("the refusal is no EAGAIN: %v", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(r.path, stateName)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Register(t.Context(), Registration{Name: "a", Recipe: "a"})
+	refused(err)
+	_, err = r.Begin(t.Context(), "c")
+	refused(err)
+	write(t, r, "damaged")
+	if _, err := r.List(t.Context()); belay.CodeOf(err) != belay.CodeConflict {
+		t.Fatalf("the damage was not reported: %v", err)
+	}
+	_, err = r.Repair(t.Context())
+	refused(err)
+	_, err = r.Register(t.Context(), Registration{Name: "a", Recipe: "a"})
+	refused(err)
+	wantCode(t, s.End(t.Context(), nil), belay.CodeLeaseLost)
+	if _, err := r.Repair(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	register(t, r, Registration{Name: "a", Recipe: "a"})
+}
+
 // Rule: a stopped holder keeps its swap.
 func TestAStoppedHolderKeepsItsSwap(t *testing.T) {
 	r := open(t)
@@ -210,6 +287,25 @@ func TestTheLockHasABound(t *testing.T) {
 	wantCode(t, err, belay.CodeUnavailable)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), cmdPID(cmd.Process.Pid)) {
 		t.Errorf("the error does not name process %d: %v", cmd.Process.Pid, err)
+	}
+	end(cmd)
+	register(t, r, Registration{Name: "a", Recipe: "a"})
+}
+
+// Rule: however many calls give up while another process has the lock, at most one goroutine of a
+// Registry waits for it, and later calls work.
+func TestCallsThatGiveUpLeaveOneGoroutine(t *testing.T) {
+	r := open(t)
+	cmd := started(t, "lock", r.path)
+	before := runtime.NumGoroutine()
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		_, err := r.Register(ctx, Registration{Name: "a", Recipe: "a"})
+		cancel()
+		wantCode(t, err, belay.CodeUnavailable)
+	}
+	if n := runtime.NumGoroutine() - before; n > 3 { // the timers of the contexts may have some
+		t.Errorf("%d goroutines are left", n)
 	}
 	end(cmd)
 	register(t, r, Registration{Name: "a", Recipe: "a"})

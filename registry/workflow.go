@@ -50,6 +50,8 @@ type Workflow struct {
 	// renewedBoot is the reading of CLOCK_BOOTTIME at the last renewal, in the boot of the owner; 0
 	// if it is not known.
 	renewedBoot time.Duration
+	// file is the id of the state file in which the workflow has registered; "" if it is not known.
+	file string
 }
 
 // entry is the JSON form of a Workflow.
@@ -152,15 +154,31 @@ func seconds(s float64) time.Duration {
 // left returns the rest of a workflow's TTL. The clock of the boot decides if both readings belong
 // to the same boot and time namespace, and otherwise the system time.
 func (c *change) left(w *Workflow) time.Duration {
-	if w.renewedBoot > 0 && w.renewedBoot <= c.boot && w.Owner.BootID != "" && w.Owner.BootID == c.r.self.BootID {
+	if c.onBootClock(w) {
 		return w.TTL - (c.boot - w.renewedBoot)
 	}
-	return w.TTL - c.wall.Sub(w.LastRenewedAt)
+	return w.TTL - max(0, c.wall.Sub(w.LastRenewedAt)) // a renewal in the future counts from now
+}
+
+// onBootClock reports whether the clock of the boot decides on a workflow's TTL.
+func (c *change) onBootClock(w *Workflow) bool {
+	return w.renewedBoot > 0 && w.renewedBoot <= c.boot && w.Owner.BootID != "" && w.Owner.BootID == c.r.self.BootID
+}
+
+// bootSlack is how long before the boot of this machine an entry must have been renewed to be taken
+// for one of an earlier boot. The system time may have been set a little in between.
+const bootSlack = time.Minute
+
+// beforeBoot reports whether a workflow belongs to an earlier boot of this machine. Another boot id
+// alone proves nothing, because some containers have a boot id of their own.
+func (c *change) beforeBoot(w *Workflow) bool {
+	self := c.r.self
+	return w.Owner.foreignBoot(self) && !self.inTimeNamespace() && w.LastRenewedAt.Before(c.wall.Add(-c.boot-bootSlack))
 }
 
 // dead reports whether a workflow is dead, if its owner's state is known.
 func (c *change) dead(w *Workflow, owner host.Liveness) bool {
-	return w.Name == "" || c.left(w) <= 0 || w.Owner.impossible(c.r.self) || owner == host.Dead
+	return w.Name == "" || w.Owner.PID <= 0 || c.left(w) <= 0 || c.beforeBoot(w) || owner == host.Dead
 }
 
 // sweep removes dead workflows and their signal files. Even if it returns an error, the document
@@ -183,7 +201,19 @@ func (c *change) sweep() error {
 		c.dirty = true
 		return true
 	})
+	c.limitFutures()
 	return failed
+}
+
+// limitFutures sets the renewals that lie in the future to now: an entry whose TTL counts on the
+// system time would otherwise live for longer than its TTL after the system time was set back.
+func (c *change) limitFutures() {
+	for i := range c.doc.Workflows {
+		w := &c.doc.Workflows[i]
+		if !c.onBootClock(w) && w.LastRenewedAt.After(c.wall) {
+			w.LastRenewedAt, c.dirty = c.wall.UTC().Truncate(time.Microsecond), true
+		}
+	}
 }
 
 // find returns the workflow of this name, or nil.

@@ -52,8 +52,24 @@ class Registry:
     def path(self, name):
         return os.path.join(self.dir, name)
 
+    def create(self, name):
+        """Create a file that the group of the directory may use too, if it may write to the directory."""
+        fd = os.open(self.path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        directory = os.stat(self.dir)
+        if directory.st_mode & 0o020:
+            os.fchown(fd, -1, directory.st_gid)
+            os.fchmod(fd, 0o660)
+        return fd
+
     def open_lock(self, name):
-        return os.open(self.path(name), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        """Open a lock file. If there is none, make it under another name first, so that nobody sees it half made."""
+        if not os.path.exists(self.path(name)):
+            fresh = f".new-{os.getpid()}"
+            os.close(self.create(fresh))
+            with contextlib.suppress(FileExistsError):
+                os.link(self.path(fresh), self.path(name))
+            os.unlink(self.path(fresh))
+        return os.open(self.path(name), os.O_RDONLY | os.O_NOFOLLOW)
 
     @contextlib.contextmanager
     def change(self):
@@ -79,8 +95,7 @@ class Registry:
         fresh = self.path(".workflows.json.new")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(fresh)  # of a process that was killed
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(fd, "w") as f:
+        with open(self.create(".workflows.json.new"), "w") as f:
             json.dump(state, f, indent=1)
             f.flush()
             os.fsync(f.fileno())
@@ -94,23 +109,31 @@ class Registry:
         finally:
             os.close(fd)
 
+    def swap_lock_free(self):
+        """Whether no process has the lock of a swap. Call it only with the lock of the registry."""
+        lock = self.open_lock(".swap.lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+
     def reconcile(self, state):
         """Remove the marker of a swap whose holder is gone. The event is written first, and only once."""
         marker = state.get("swap_in_progress")
         if not marker:
             return
-        lock = self.open_lock(".swap.lock")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            same = marker.get("holder_pid_namespace") == self.namespace
-            if not same or start_ns(marker["holder_pid"]) == marker["holder_start_ns"]:
+        if not self.swap_lock_free():
+            here = (marker.get("holder_boot_id"), marker.get("holder_pid_namespace")) == (self.boot, self.namespace)
+            if not here or start_ns(marker["holder_pid"]) == marker["holder_start_ns"]:
                 return  # the swap goes on
-        finally:
-            os.close(lock)
         if not self.ended(marker.get("id")):
             event = {"at": now(), "event": "orphan_marker_cleared", "swap": marker.get("id")}
             event |= {k: marker[k] for k in ("target_recipe", "holder_pid", "holder_start_ns")}
+            with contextlib.suppress(FileExistsError):
+                os.close(self.create("swap_log.jsonl"))
             with open(self.path("swap_log.jsonl"), "a") as log:
                 log.write(json.dumps(event) + "\n")
                 log.flush()
@@ -161,6 +184,8 @@ class Workflow:
             if swap and swap["target_recipe"] != self.entry["recipe"]:
                 refuse(f"a swap to {swap['target_recipe']} by process {swap['holder_pid']} is in progress since "
                        f"{swap['started_at']}")
+            if not swap and not self.registry.swap_lock_free():
+                refuse("a swap is in progress whose marker was lost")
             for other in state["workflows"]:
                 if other["name"] == self.name and self.registry.alive(other):
                     refuse(f"process {other['owner_pid']} has the name since {other['started_at']}")
