@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
 // codeAgain is the exit code of a command that may succeed later, and of a lost lease.
@@ -129,6 +131,20 @@ func TestTheCommandOfALostEntryIsKilled(t *testing.T) {
 	x.wait(patience).want(codeAgain).saying("reassigned")
 }
 
+// Rule: the command of a workflow whose entry was lost with the state file is killed; only a release
+// counts as a yield.
+func TestTheCommandOfALostStateFileIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	x := p.workflow("trap '' TERM; echo ready; while :; do sleep 0.1; done", "--name", "n", "--recipe", "a", "--ttl", "1s",
+		"--grace", "1h")
+	until(t, "belay registry exec ends", func() bool { // a renewal may write the file again
+		_ = os.Remove(filepath.Join(p.data, "workflows.json"))
+		return x.ended()
+	})
+	x.wait(patience).want(codeAgain).saying("removed or damaged")
+}
+
 // Rule: a swap asks a preemptible workflow to yield, waits for it, runs its command, and reports.
 func TestSwapWaitsForAYield(t *testing.T) {
 	t.Parallel()
@@ -199,10 +215,87 @@ func TestAKilledSwapLeavesNothing(t *testing.T) {
 	}
 	x.kill()
 	until(t, "the command has ended", func() bool { return syscall.Kill(child, 0) != nil })
-	p.belay("registry", "exec", "--name", "n", "--recipe", "c", "--", "true").want(0)
+	p.belay("registry", "exec", "--wait", "60s", "--name", "n", "--recipe", "c", "--", "true").want(0)
 	if got := p.swapEvents(); got != "begin granted orphan_marker_cleared" {
 		t.Errorf("the log has %s", got)
 	}
+}
+
+// grandchild is the script of a command whose grandchild ignores SIGTERM, has a session of its own,
+// and outlives its parent. It prints the grandchild's number.
+const grandchild = `(setsid sh -c 'trap "" TERM HUP INT; echo $$; while :; do sleep 0.1; done' &); exec sleep 600`
+
+// Rule: if belay swap is interrupted or killed, no workflow registers before all descendants of its
+// command have ended, also one that has left its parent and its session, and ignores SIGTERM.
+func TestASwapEndsWithAllDescendants(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			x := p.start(p.command("swap", "--to", "b", "--grace", "300ms", "--", "sh", "-c", grandchild))
+			x.shows("\n")
+			var child int
+			if _, err := fmt.Sscan(x.out.String(), &child); err != nil {
+				t.Fatal(err)
+			}
+			x.signal(sig)
+			p.belay("registry", "exec", "--wait", "60s", "--name", "n", "--recipe", "c", "--", "sh", "-c",
+				fmt.Sprintf(`! grep -qs "^State:.[RSDT]" /proc/%d/status`, child)).want(0)
+			if r := x.wait(patience); r.code == 0 {
+				t.Errorf("an interrupted swap succeeds\n%s", r)
+			}
+			want := "begin granted failed"
+			if sig == syscall.SIGKILL {
+				want = "begin granted orphan_marker_cleared"
+			}
+			if got := p.swapEvents(); got != want {
+				t.Errorf("the log has %s", got)
+			}
+		})
+	}
+}
+
+// Rule: if the guard of a swap's command is killed, the descendants of the command are killed before
+// the swap ends, and the swap fails.
+func TestASwapSurvivesTheEndOfItsGuard(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	x := p.start(p.command("swap", "--to", "b", "--", "sh", "-c", `echo $PPID; `+grandchild))
+	x.until("both numbers are there", func() bool { return strings.Count(x.out.String(), "\n") == 2 })
+	var guard, child int
+	if _, err := fmt.Sscan(x.out.String(), &guard, &child); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	x.wait(patience).want(137)
+	if s, err := host.Lookup(child); err == nil && !s.Ended() {
+		t.Error("a descendant of the command lives after the swap")
+	}
+	if got := p.swapEvents(); got != "begin granted failed" {
+		t.Errorf("the log has %s", got)
+	}
+}
+
+// Rule: processes that the command of a swap leaves behind go on after the swap, and the command has
+// the data directory in its environment.
+func TestASwapLeavesServersBehind(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	r := p.belay("swap", "--to", "b", "--", "sh", "-c",
+		`sleep 600 >/dev/null 2>&1 & echo $! "$BELAY_DATA"; exit 4`).want(4)
+	var server int
+	var dir string
+	if _, err := fmt.Sscan(r.out, &server, &dir); err != nil || dir != p.data {
+		t.Fatalf("%v\n%s", err, r)
+	}
+	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
+		t.Errorf("the server has ended: %v", err)
+	}
+	p.belay("registry", "exec", "--name", "n", "--recipe", "c", "--", "true").want(0)
+	p.belay("swap", "--to", "b", "--", "no-such-command").want(127)
 }
 
 // Rule: an interrupted swap ends its command, and reports that it failed.

@@ -124,7 +124,14 @@ the entry was removed or belongs to another process.`
 		if err != nil {
 			return err
 		}
-		return act(c, r, w)
+		err = act(c, r, w)
+		if f.pid == 0 && errors.Is(err, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseReassigned}) {
+			// belay registry exec may have made its supervisor the owner after f.entry has looked for it
+			if w, err = f.entry(c, r); err == nil {
+				err = act(c, r, w)
+			}
+		}
+		return err
 	}
 	c.Flags().StringVar(&f.name, "name", os.Getenv("BELAY_REGISTRY_NAME"), "the name of the workflow")
 	c.Flags().IntVar(&f.pid, "pid", 0, "the `number` of the process that owns the workflow; by default an ancestor")

@@ -100,8 +100,10 @@ type registrar struct {
 	r     *registry.Registry
 	entry registry.Workflow
 	sent  time.Duration // the time, by host.Boottime, before the last renewal
-	grace time.Duration
-	say   func(format string, args ...any)
+	// started is when this process has started.
+	started uint64
+	grace   time.Duration
+	say     func(format string, args ...any)
 
 	yielded bool
 	lost    error
@@ -119,14 +121,12 @@ func (a *app) registryExec(ctx context.Context, f *registerFlags, grace time.Dur
 	if k.entry, err = registerWithin(ctx, r, f); err != nil {
 		return err
 	}
+	k.started = k.entry.Owner.StartNS
 	within, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	tree, err := a.start(within, k, argv)
 	if err != nil {
 		return errors.Join(k.notStarted(err), k.release())
-	}
-	if err := k.handOver(tree.Supervisor()); err != nil {
-		k.kill(tree, err)
 	}
 	kept := make(chan struct{})
 	go func() {
@@ -135,6 +135,15 @@ func (a *app) registryExec(ctx context.Context, f *registerFlags, grace time.Dur
 	}()
 	result, err := tree.Wait()
 	<-kept
+	return k.outcome(ctx, result, err)
+}
+
+// outcome releases the entry after the end of the command, and returns the error of belay registry
+// exec. If processes of the command have survived, the entry stays.
+func (k *registrar) outcome(ctx context.Context, result process.Result, err error) error {
+	if errors.Is(err, process.ErrSurvived) {
+		return &belay.Error{Code: belay.CodeUnavailable, Message: k.leaveTo(process.Members(k.run(), nil)), Err: err}
+	}
 	released := k.release()
 	switch {
 	case k.lost != nil:
@@ -151,6 +160,25 @@ func (a *app) registryExec(ctx context.Context, f *registerFlags, grace time.Dur
 	return nil
 }
 
+// run is the id of the command's run.
+func (k *registrar) run() string { return fmt.Sprintf("registry-%d-%d", os.Getpid(), k.started) }
+
+// leaveTo makes a process that could not be killed the owner of the entry, and says what follows.
+func (k *registrar) leaveTo(survivors []int, _ error) string {
+	for _, pid := range survivors {
+		owner, err := registry.Identify(pid)
+		if err == nil {
+			_, err = k.r.Transfer(context.Background(), k.entry, owner)
+		}
+		if err == nil {
+			return fmt.Sprintf("process %d of the command could not be killed, so the entry is not released: process %d "+
+				"is its owner now, and it stays until that process has ended, at most for its TTL of %s", pid, pid,
+				screen.Short(k.entry.TTL))
+		}
+	}
+	return "processes of the command could not be killed, so the entry is not released"
+}
+
 // start starts the command, without the walls of a sandbox: it is the user's own.
 func (a *app) start(ctx context.Context, k *registrar, argv []string) (*process.Tree, error) {
 	dir, err := os.Getwd()
@@ -158,9 +186,8 @@ func (a *app) start(ctx context.Context, k *registrar, argv []string) (*process.
 		return nil, err
 	}
 	input, _ := a.raw.in.(*os.File)
-	self := os.Getpid()
 	return process.Start(ctx, process.Command{
-		ID: fmt.Sprintf("registry-%d-%d", self, k.entry.Owner.StartNS), Args: argv, Dir: dir, Grace: k.grace,
+		ID: k.run(), Args: argv, Dir: dir, Grace: k.grace,
 		Env: k.environment(os.Environ()), Input: input, Isolation: process.Subreaper,
 		Output: func(_ context.Context, c process.Chunk) error {
 			w := a.plain().out // the output is not screened, since the command is the user's own
@@ -232,6 +259,10 @@ func (k *registrar) keep(tree *process.Tree, end context.CancelCauseFunc) {
 	})
 	defer fence.Close()
 	k.freezing(fence, tree, giveUp)
+	if err := k.handOver(tree.Supervisor()); err != nil {
+		k.refused(tree, fence, end, err)
+	}
+	fence.Renew(k.sent, k.entry.TTL)
 	due := make(chan struct{}, 1)
 	beat := host.NewAlarm(host.Boottime, func() { due <- struct{}{} })
 	defer beat.Stop()
@@ -241,7 +272,7 @@ func (k *registrar) keep(tree *process.Tree, end context.CancelCauseFunc) {
 		case <-tree.Done():
 			return
 		case <-due:
-			if k.renew(tree, fence, end) {
+			if !k.yielded && k.renew(tree, fence, end) {
 				beat.Reset(k.entry.TTL / 3)
 			}
 		case why := <-gaveUp:
@@ -277,21 +308,30 @@ func (k *registrar) renew(tree *process.Tree, fence *runs.Fence, end context.Can
 	case err == nil:
 		k.sent = sent
 		fence.Renew(sent, k.entry.TTL)
+		return true
 	case belay.CodeOf(err) != belay.CodeLeaseLost:
 		k.say("%v", err)
-	case host.Boottime()-k.sent < k.entry.TTL && errors.Is(err, &belay.Error{Code: belay.CodeLeaseLost,
-		Cause: belay.CauseExpired}):
-		// The TTL is not over and the supervisor lives, so the command itself has released the entry.
-		k.yielded = true
-		fence.Close()
-		k.say("the command has left the resource; it has %s to end", screen.Short(k.grace))
-		time.AfterFunc(k.grace, func() { end(errors.New("the command has yielded")) })
-		return false
-	default:
-		k.kill(tree, err)
-		return false
+		return true
 	}
-	return true
+	k.refused(tree, fence, end, err)
+	return false
+}
+
+// refused ends the command after the registry has refused its entry.
+//
+// If the entry is gone although its TTL is not over and its owner lives, and the state file is still
+// the one in which the entry was, the command itself has released the entry. It then has the grace
+// period to end. In all other cases the entry is lost, and the command is killed.
+func (k *registrar) refused(tree *process.Tree, fence *runs.Fence, end context.CancelCauseFunc, why error) {
+	gone := errors.Is(why, &belay.Error{Code: belay.CodeLeaseLost, Cause: belay.CauseExpired})
+	if !gone || errors.Is(why, registry.ErrStateLost) || host.Boottime()-k.sent >= k.entry.TTL {
+		k.kill(tree, why)
+		return
+	}
+	k.yielded = true
+	fence.Close()
+	k.say("the command has left the resource; it has %s to end", screen.Short(k.grace))
+	time.AfterFunc(k.grace, func() { end(errors.New("the command has yielded")) })
 }
 
 // kill kills the command because the entry was lost; why is the reason.

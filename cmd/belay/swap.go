@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
+	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,8 +48,13 @@ server, go on after the swap.
 
 belay swap exits with the exit code of the command. It exits with 75 if another swap is
 in progress, or if workflows are left at the end of --wait; the message names them. With
---wait 0 the swap does not wait. If belay swap is killed, the command is killed too, and
-the next operation of the registry removes the marker of the swap.`,
+--wait 0 the swap does not wait. The command has the variable BELAY_DATA, the absolute
+path of the data directory.
+
+If belay swap is interrupted (SIGINT, SIGTERM, SIGHUP), the command and all processes that
+it has started get SIGTERM, and SIGKILL after --grace. If belay swap is killed, they are
+killed too. In both cases no workflow registers and no other swap begins before all of
+them have ended.`,
 		PersistentPreRunE: func(c *cobra.Command, args []string) error { return a.local(c, args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
@@ -89,6 +94,11 @@ func (a *app) swap(ctx context.Context, f *swapFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		hup, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+		ctx = hup
+	}
 	began := time.Now()
 	report := swapReport{TargetRecipe: f.to, Outcome: "refused", WaitedFor: []string{}}
 	say := func(format string, args ...any) {
@@ -114,7 +124,7 @@ func (a *app) swap(ctx context.Context, f *swapFlags, argv []string) error {
 	}
 	say("the swap to %s is granted after %s", f.to, screen.Short(time.Since(began)))
 	started := time.Now()
-	code, err := a.runAttached(ctx, f.grace, argv)
+	code, err := a.runAttached(ctx, r, s, f.grace, argv)
 	report.CommandMS, report.ExitCode, report.Outcome = time.Since(started).Milliseconds(), &code, "done"
 	if err != nil {
 		report.Outcome = "failed"
@@ -173,36 +183,45 @@ func (a *app) swapped(report *swapReport, began time.Time, err error) error {
 	return err
 }
 
-// runAttached runs a command with the standard streams of this process. With -o json, its standard
-// output goes to standard error. The kernel kills the command when this process ends; processes
-// that the command leaves behind go on. If ctx ends, the command gets SIGTERM, and SIGKILL after
-// grace. The code is the exit code that a shell would return.
-func (a *app) runAttached(ctx context.Context, grace time.Duration, argv []string) (code int, err error) {
-	// The kernel sends the death signal when the thread that has started the command ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+// runAttached runs the command of a swap with the standard streams of this process. With -o json,
+// its standard output goes to standard error. Processes that the command leaves behind at its own end
+// go on. If ctx ends, or this process is killed, the command and all its descendants are ended before
+// the swap is over. The code is the exit code that a shell would return.
+func (a *app) runAttached(ctx context.Context, r *registry.Registry, s *registry.Swap, grace time.Duration,
+	argv []string) (code int, err error) {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return exitOfCommand(err), err
+	}
+	cmd := exec.CommandContext(ctx, path, argv[1:]...)
+	cmd.Args[0] = argv[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.plain().out, a.plain().err
 	if a.output == "json" {
 		cmd.Stdout = a.plain().err
 	}
-	cmd.SysProcAttr = dieWithParent()
+	cmd.Env = append(os.Environ(), "BELAY_DATA="+r.Dir())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = grace
-	err = cmd.Run()
+	err = runGuarded(cmd, s.Lock(), grace)
+	if code = exitOfCommand(err); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		code = 130
+	}
+	return code, err
+}
+
+// exitOfCommand returns the exit code that a shell would return for a command, from the error of its
+// start or end.
+func exitOfCommand(err error) int {
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return 0, nil
+		return 0
 	case errors.As(err, &exit):
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return 128 + int(status.Signal()), err
+			return 128 + int(status.Signal())
 		}
-		return exit.ExitCode(), err
+		return exit.ExitCode()
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
-		return 127, err
-	case ctx.Err() != nil:
-		return 130, err
+		return 127
 	}
-	return 126, err
+	return 126
 }

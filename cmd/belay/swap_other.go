@@ -2,7 +2,17 @@
 
 package main
 
-import "syscall"
+import (
+	"os"
+	"os/exec"
+	"time"
+)
 
-// dieWithParent returns no attributes: only Linux kills a command when its parent ends.
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// guard does nothing: only Linux has guards.
+func guard() {}
+
+// runGuarded runs the command of a swap. Only Linux can end all descendants of a command.
+func runGuarded(cmd *exec.Cmd, _ *os.File, grace time.Duration) error {
+	cmd.WaitDelay = grace
+	return cmd.Run()
+}
