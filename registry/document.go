@@ -152,8 +152,8 @@ func (c *change) save() error {
 		return err
 	}
 	if len(data) > maxState {
-		return &belay.Error{Code: belay.CodeQueueFull, Message: fmt.Sprintf("%s/%s would have more than %d bytes; remove "+
-			"entries with long names", c.dir.path, stateName, maxState), RetryAfter: time.Minute}
+		return &belay.Error{Code: belay.CodeQueueFull, RetryAfter: time.Minute, Message: fmt.Sprintf(
+			"%s/%s would have more than %d bytes; remove entries with long names", c.dir.path, stateName, maxState)}
 	}
 	if err := c.dir.write(stateName, freshName, data); err != nil {
 		return err

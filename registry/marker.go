@@ -76,7 +76,7 @@ func (m Marker) event(kind EventKind) Event {
 }
 
 // reconcile removes the marker of a swap whose holder has lost the lock .swap.lock or is proven to
-// have ended, and the signals that this swap has sent. While the lock is held, nothing but that
+// have ended, and the signals that this swap has sent. While a process has the lock, only that
 // proof removes the marker: the holder may be in a container with another boot id or PID namespace.
 //
 // It writes the event first: if this process is killed before it has removed the marker, the next

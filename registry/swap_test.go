@@ -160,7 +160,7 @@ func TestAHolderWithoutTheLockHasAnOrphan(t *testing.T) {
 	}
 }
 
-// Rule: while the lock is held, the marker of a holder in a container with another boot id or PID
+// Rule: while a process has the lock, the marker of a holder in a container with another boot id or PID
 // namespace stays; only the proven death of the holder removes it. Even then no workflow registers
 // before the lock is free.
 func TestAHeldLockKeepsTheMarker(t *testing.T) {

@@ -171,8 +171,8 @@ func (k *registrar) leaveTo(survivors []int, _ error) string {
 			_, err = k.r.Transfer(context.Background(), k.entry, owner)
 		}
 		if err == nil {
-			return fmt.Sprintf("process %d of the command could not be killed, so the entry is not released: process %d "+
-				"is its owner now, and it stays until that process has ended, at most for its TTL of %s", pid, pid,
+			return fmt.Sprintf("process %d of the command could not be killed, so the entry is not released: that "+
+				"process is its owner now, and it stays until that process has ended, at most for its TTL of %s", pid,
 				screen.Short(k.entry.TTL))
 		}
 	}

@@ -62,7 +62,8 @@ func TestSurvivorsKeepTheEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := k.leaveTo([]int{1 << 30, cmd.Process.Pid}, nil)
-	if got := ownersOf(t, k.r); len(got) != 1 || got[0] != cmd.Process.Pid || !strings.Contains(text, fmt.Sprint(got[0])) {
+	if got := ownersOf(t, k.r); len(got) != 1 || got[0] != cmd.Process.Pid ||
+		!strings.Contains(text, fmt.Sprint(got[0])) {
 		t.Errorf("the owners are %v, want %d: %s", got, cmd.Process.Pid, text)
 	}
 	_ = cmd.Process.Kill()

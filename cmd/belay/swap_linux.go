@@ -45,9 +45,9 @@ func runGuarded(cmd *exec.Cmd, lock *os.File, grace time.Duration) error {
 	defer parent.Close()
 	cmd.Args = append([]string{guardName, grace.String(), cmd.Path}, cmd.Args...)
 	cmd.Path, cmd.ExtraFiles = "/proc/self/exe", []*os.File{lock, theirs}
-	err = cmd.Start()
-	if cerr := theirs.Close(); err != nil {
-		return errors.Join(err, cerr)
+	err = errors.Join(cmd.Start(), theirs.Close())
+	if err != nil {
+		return err
 	}
 	err = cmd.Wait()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
