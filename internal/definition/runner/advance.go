@@ -176,8 +176,11 @@ func (x *execution) list(ctx context.Context, t *task) error {
 
 // fillWindow starts items of a foreach until its window is full, and ends the task when all its items have ended.
 func (x *execution) fillWindow(ctx context.Context, t *task, batch *[]starting) error {
+	if t.status != running {
+		return nil
+	}
 	e := t.each
-	for t.status == running && e.Next < e.Count && e.open < t.Parallel && len(*batch) < maxBatch && x.saved.Cause == "" {
+	for e.Next < e.Count && e.open < t.Parallel && len(*batch) < maxBatch && x.saved.Cause == "" {
 		i := e.Next
 		e.Next++
 		x.dirty = true
