@@ -73,7 +73,8 @@ type onDemand struct {
 }
 
 // alarm wakes the service of a workflow: news gets a value when the engine has accepted an execution of
-// the workflow or the server has found a due one, and look when the engine has taken an execution of any workflow back from its worker.
+// the workflow or the server has found a due one, and look when the engine has taken an execution of any
+// workflow back from its worker.
 type alarm struct{ news, look chan struct{} }
 
 func newAlarm() alarm { return alarm{make(chan struct{}, 1), make(chan struct{}, 1)} }
