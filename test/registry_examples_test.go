@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -102,7 +103,28 @@ func TestExampleParticipants(t *testing.T) {
 			swap.shows("ready")
 			p.registryExample(c.program, nil, c.args(p, "talk", "llama")...).wait(patience).want(codeAgain).
 				saying("a swap to mistral")
+			state := filepath.Join(p.data, "workflows.json")
+			marked := read(t, state)
+			if err := os.Remove(state); err != nil {
+				t.Fatal(err)
+			}
+			p.registryExample(c.program, nil, c.args(p, "talk", "llama")...).wait(patience).want(codeAgain).
+				saying("whose marker was lost")
+			if exists(state) {
+				t.Errorf("a refused program has written %s", read(t, state))
+			}
+			if err := os.WriteFile(state, []byte(marked), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			swap.kill()
+			until(t, "the command of the killed swap has ended", func() bool { // the marker stays
+				lock, err := os.Open(filepath.Join(p.data, ".swap.lock"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer lock.Close()
+				return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+			})
 			if c.program == "participant.sh" {
 				p.belay("registry", "ls").want(0) // the script leaves orphans to others
 			}
