@@ -135,8 +135,12 @@ func (f *Finding) add(r *report, to *costs) {
 			to.sure = to.sure.Add(cost)
 		}
 	case e.Check != 0:
-		if (kept{Finding: f}).save(r.story, e) {
+		pruned := func(ev *belay.Event) bool { return ev.Pruned && ev.Token == e.Token && ev.Name == e.Name }
+		switch {
+		case (kept{Finding: f}).save(r.story, e):
 			to.sure = to.sure.Add(cost)
+		case r.story.Find(e.Check.String(), pruned) != nil: // without its data, the event may be that of another save
+			to.open = append(to.open, cost)
 		}
 	case (kept{Finding: f}).settlement(r.story, e):
 		switch e.Outcome {
