@@ -94,7 +94,9 @@ async function open(
   const headers = new Headers(source.headers);
   headers.set("Accept", "text/event-stream");
   if (last !== undefined) headers.set("Last-Event-ID", last);
-  const init: RequestInit = { headers, signal, redirect: "manual" };
+  // The cache of a browser cannot keep a stream, but it makes requests of one URL wait for each other, and sends a
+  // waiting one again after an abort.
+  const init: RequestInit = { headers, signal, redirect: "manual", cache: "no-store" };
   if (o.body !== undefined) {
     headers.set("Content-Type", "application/json");
     init.method = "POST";
