@@ -176,7 +176,10 @@ func (m *localReaper) bury(ctx context.Context, w store.WorkerRow) bool {
 	if e.opt.Bury == nil {
 		return true
 	}
-	if err := e.opt.Bury(ctx, e, workerView(w)); err != nil {
+	switch err := e.opt.Bury(ctx, e, workerView(w)); {
+	case err != nil && ctx.Err() != nil: // this engine stops; the next one ends what is left
+		return false
+	case err != nil:
 		e.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
 		return false
 	}

@@ -1,8 +1,11 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -276,6 +279,35 @@ func TestOtherSessionsEndWhileADeadWorkerIsBuried(t *testing.T) {
 			t.Errorf("a second after the lease has expired, the execution is %s", got)
 		}
 		close(buried)
+	})
+}
+
+// An engine that stops while it ends the child processes of a dead worker logs no warning, because
+// the next engine ends these processes.
+func TestAnEngineThatStopsLeavesTheBurialToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		began := make(chan struct{})
+		e := engine.New(memory.New(time.Now), engine.Options{
+			Log:  slog.New(slog.NewTextHandler(&logged, nil)),
+			Dead: func(p belay.Process) (string, bool) { return "gone", p.PID == 7 },
+			Bury: func(ctx context.Context, _ belay.Client, _ belay.Worker) error {
+				close(began)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			},
+		})
+		must[belay.Session](t)(e.OpenWorker(t.Context(), belay.WorkerSpec{
+			Name: "dead", Workflows: noop, Capacity: 1, TTL: belay.Duration(time.Hour),
+			Process: belay.Process{PID: 7, Start: 1},
+		}))
+		<-began
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(logged.String(), "left behind") {
+			t.Errorf("logged: %s", &logged)
+		}
 	})
 }
 
