@@ -31,7 +31,7 @@ func (p *place) registryExample(name string, env []string, args ...string) *star
 }
 
 // Rule: agents of two models share one GPU through belay swap and belay registry exec: all work is
-// done, nobody's model is unloaded while it works, and the models are loaded much less often than
+// done, no model is unloaded while an agent works with it, and the models are loaded much less often than
 // there are pieces of work.
 func TestExampleAgentsShareAGPU(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func (a *app) registryRegisterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "register", Short: "Register a process as a workflow", Args: none,
 		Long: `Register a process as a workflow. The entry is removed when the process has ended, when
-the workflow is released, or when nobody renews it for the TTL. belay registry exec does
+the workflow is released, or when it is not renewed for the TTL. belay registry exec does
 all of that for a command.
 
   belay registry register --name nightly --recipe llama --pid $$

@@ -82,7 +82,7 @@ func TestSurvivorsKeepTheEntry(t *testing.T) {
 func TestAnEntryCommandLooksAgain(t *testing.T) {
 	owners := ancestors()
 	if len(owners) < 2 {
-		t.Skip("this process has no grandparent")
+		t.Fatal("the test needs a grandparent process: run it with go test")
 	}
 	r, err := registry.Open(t.TempDir())
 	if err != nil {

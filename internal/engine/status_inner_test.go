@@ -100,7 +100,8 @@ func TestALossCausesNoOther(t *testing.T) {
 		c.sends(4, belay.Waiting, belay.Running, 410*time.Millisecond)
 		time.Sleep(3 * statusMost)
 		c.wants("3w 4w")
-		c.sends(2, belay.Pending, belay.Running, 300*time.Millisecond) // nobody expected it any more
+		// seq 2 comes later than the longest wait for a missing change
+		c.sends(2, belay.Pending, belay.Running, 300*time.Millisecond)
 		time.Sleep(2 * statusHold)
 		c.wants("lost")
 	})

@@ -140,7 +140,7 @@ func TestWorkThatCannotBeSavedStays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	obstruct() // root may write into any directory, but nobody can make a directory below a file
+	obstruct() // root may write into any directory, but not even root can make a directory below a file
 	if err := other.salvageAndRemove(t.Context(), "dies"); err == nil || !strings.Contains(err.Error(), "which stays") {
 		t.Errorf("a sweep that could not save the work: %v", err)
 	}

@@ -67,7 +67,7 @@ func TestStatesAreSentWhileTheyAreWanted(t *testing.T) {
 		}
 	}
 	x.add(rows, change)
-	want("nobody wants changes")
+	want("no server wants changes")
 	if !x.asked(stateWant, time.Now()) || x.asked(stateWant, time.Now()) || !x.asked(stateAsk, time.Now()) {
 		t.Error("only a first or a new request needs an answer")
 	}
@@ -83,7 +83,7 @@ func TestStatesAreSentWhileTheyAreWanted(t *testing.T) {
 	x.add(rows, change)
 	want("the requests have stopped", stateEnd)
 	x.add(rows, change)
-	want("nobody wants changes any more")
+	want("no server wants changes any more")
 }
 
 // If messages about states are not sent, because no server seemed to listen, the next messages say that changes
@@ -106,7 +106,7 @@ func TestUnsentStatesAreNoticed(t *testing.T) {
 	n.add(&machine.Rows{Now: 7}, &machine.Changes{States: []machine.StateChange{{
 		Execution: &machine.Execution{State: belay.Running, Seq: 2},
 	}}})
-	for range 3 { // nobody listens for some time
+	for range 3 { // for some time no server listens
 		kinds()
 		n.unsent(true)
 	}
