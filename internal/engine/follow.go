@@ -17,7 +17,7 @@ const (
 	// followSpread is the time for each follower over which the wake-ups of all followers are
 	// distributed, at most followSpreadMost: a thousand followers that write at the same moment would
 	// slow down the commits. A follower thus reports several changes together.
-	followSpread, followSpreadMost = 500 * time.Microsecond, 500 * time.Millisecond
+	followSpread, followSpreadMost = time.Millisecond, time.Second
 )
 
 // Follow reports the states of executions.
@@ -101,6 +101,13 @@ func (w *follower) report(n belay.StatusNews) error {
 	return err
 }
 
+// ready is a channel that is always ready to receive from.
+var ready = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // follow reports changes, and snapshots where changes are missing, until ctx ends.
 func (w *follower) follow(ctx context.Context) error {
 	if w.q.After == "" {
@@ -117,7 +124,7 @@ func (w *follower) follow(ctx context.Context) error {
 		if err := w.interrupted(ctx); err != nil {
 			return err
 		}
-		entries, next, changed, gap := w.statuses.window.after(w.at, followAtATime)
+		entries, next, changed, gap := w.statuses.window.after(w.at, followAtATime, w.selects.labels...)
 		if gap != "" {
 			greet = false
 			if err := w.snapshot(ctx, gap); err != nil {
@@ -125,6 +132,7 @@ func (w *follower) follow(ctx context.Context) error {
 			}
 			continue
 		}
+		moved := next != w.at
 		w.at = next
 		if changes := w.matching(entries); len(changes) > 0 || greet {
 			greet = false
@@ -136,11 +144,10 @@ func (w *follower) follow(ctx context.Context) error {
 		if len(entries) == followAtATime {
 			continue
 		}
+		if moved {
+			changed = ready // there may be more already
+		}
 		select {
-		case <-changed:
-			if !w.sleep(ctx, w.pause()) {
-				return w.over(ctx)
-			}
 		case <-idle.C:
 			w.matching(nil) // the position may be settled by now
 			if err := w.report(belay.StatusNews{Position: w.position()}); err != nil {
@@ -151,6 +158,10 @@ func (w *follower) follow(ctx context.Context) error {
 			return w.over(ctx)
 		case <-w.ended:
 			return w.over(ctx)
+		case <-changed:
+			if !w.sleep(ctx, w.pause()) {
+				return w.over(ctx)
+			}
 		}
 	}
 }
@@ -203,7 +214,7 @@ func (w *follower) pause() time.Duration {
 
 // selection is a query in the form in which it is compared with changes.
 type selection struct {
-	*belay.StatusQuery
+	rest   belay.StatusQuery // without labels
 	states [belay.Cancelled + 1]bool
 	labels []label
 }
@@ -211,7 +222,8 @@ type selection struct {
 type label struct{ name, value string }
 
 func newSelection(q *belay.StatusQuery) (s selection) {
-	s.StatusQuery = q
+	s.rest = *q
+	s.rest.Labels = nil
 	for _, state := range q.States {
 		s.states[state] = true
 	}
@@ -231,7 +243,7 @@ func (s *selection) has(c *belay.Status) bool {
 			return false
 		}
 	}
-	return s.Selects(c)
+	return s.rest.Selects(c)
 }
 
 // unsettled is the position of a follower that got a snapshot a moment ago. Only this call of Follow

@@ -58,6 +58,9 @@ const (
 	// statusLate is the age above which a change counts as a loss, because followers may have got a
 	// snapshot that is newer.
 	statusLate = 5 * time.Second
+	// statusRest is the pause after changes were added to the window. While there are many commits, the
+	// changes of several commits are added together, because each addition wakes other goroutines.
+	statusRest = 20 * time.Millisecond
 	// maxInbox is the largest number of changes that wait for the window.
 	maxInbox = 1 << 16
 	// lingers is how long changes are collected after the last follower has left, so that it can
@@ -202,7 +205,10 @@ func (x *statuses) run(ctx context.Context) {
 			x.mu.Lock()
 			x.inbox = append(early, x.inbox...)
 			x.mu.Unlock()
-			next = statusHold / 4
+		}
+		wake := x.wake
+		if len(all) > 0 {
+			wake, next = nil, statusRest
 		}
 		if timer.Stop(); next > 0 {
 			timer.Reset(next)
@@ -210,7 +216,7 @@ func (x *statuses) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-x.wake:
+		case <-wake:
 		case <-timer.C:
 		}
 	}

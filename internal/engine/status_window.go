@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +24,7 @@ type statusWindow struct {
 	epoch   uint64 // another one after each loss: positions of an earlier epoch are not valid
 	base    int64  // number of changes of this epoch before the first entry
 	entries []*statusEntry
+	labeled map[label][]*statusEntry // the entries whose executions have the label, in their order
 	bytes   int
 	changed chan struct{} // closed when there is something new
 }
@@ -35,6 +38,7 @@ const (
 // statusEntry is a change. It is never changed, since followers share it.
 type statusEntry struct {
 	belay.Status
+	n        int64  // number of changes of the epoch up to this one
 	position string // after the change
 	size     int
 	added    time.Time
@@ -79,7 +83,7 @@ func (w *statusWindow) clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.epoch = binary.BigEndian.Uint64(b[:])
-	w.base, w.bytes, w.entries = 0, 0, nil
+	w.base, w.bytes, w.entries, w.labeled = 0, 0, nil, make(map[label][]*statusEntry)
 	w.tellLocked()
 }
 
@@ -98,13 +102,18 @@ func (w *statusWindow) add(all []belay.Status) {
 	now := time.Now()
 	for _, s := range all {
 		n := w.base + int64(len(w.entries)) + 1
-		e := &statusEntry{s, statusPosition{w.epoch, n}.String(), statusSize(&s), now}
+		e := &statusEntry{s, n, statusPosition{w.epoch, n}.String(), statusSize(&s), now}
 		w.entries = append(w.entries, e)
+		for name, value := range s.Labels {
+			l := label{name, value}
+			w.labeled[l] = append(w.labeled[l], e)
+		}
 		w.bytes += e.size
 	}
 	drop := 0
 	for ; len(w.entries)-drop > w.most || w.bytes > w.mostBytes && drop < len(w.entries); drop++ {
 		w.bytes -= w.entries[drop].size
+		w.unlabelLocked(w.entries[drop])
 		w.entries[drop] = nil
 	}
 	w.entries = w.entries[drop:]
@@ -112,11 +121,24 @@ func (w *statusWindow) add(all []belay.Status) {
 	w.tellLocked()
 }
 
+// unlabelLocked removes the oldest entry from the lists of its labels.
+func (w *statusWindow) unlabelLocked(e *statusEntry) {
+	for name, value := range e.Labels {
+		l := label{name, value}
+		if list := w.labeled[l]; len(list) > 1 {
+			list[0] = nil
+			w.labeled[l] = list[1:]
+		} else {
+			delete(w.labeled, l)
+		}
+	}
+}
+
 // statusSize is the approximate size of a status in memory, in bytes.
 func statusSize(s *belay.Status) int {
 	n := 400
 	for name, value := range s.Labels {
-		n += 64 + len(name) + len(value)
+		n += 96 + len(name) + len(value)
 	}
 	return n
 }
@@ -132,10 +154,11 @@ func (w *statusWindow) endLocked() statusPosition {
 	return statusPosition{w.epoch, w.base + int64(len(w.entries))}
 }
 
-// after returns up to most changes after a position, and the position after them. If there are none
-// yet, it returns a channel that is closed when there may be some. gap, if not empty, is the reason
+// after returns up to most changes after a position, and the position after them. If labels are given, it
+// leaves out changes of executions that lack one of them, perhaps not all of those changes. If there are
+// none yet, it returns a channel that is closed when there may be some. gap, if not empty, is the reason
 // why the window does not have all changes after the position.
-func (w *statusWindow) after(p statusPosition, most int) (
+func (w *statusWindow) after(p statusPosition, most int, labels ...label) (
 	all []*statusEntry, next statusPosition, changed <-chan struct{}, gap belay.SnapshotCause,
 ) {
 	w.mu.Lock()
@@ -148,6 +171,18 @@ func (w *statusWindow) after(p statusPosition, most int) (
 		return nil, p, nil, belay.SnapshotBehind
 	}
 	from := w.entries[p.n-w.base:]
-	all = append(all, from[:min(len(from), most)]...)
-	return all, statusPosition{p.epoch, p.n + int64(len(all))}, w.changed, ""
+	for i, l := range labels {
+		if list := w.labeled[l]; i == 0 || len(list) < len(from) {
+			from = list
+		}
+	}
+	if len(labels) > 0 {
+		first, _ := slices.BinarySearchFunc(from, p.n, func(e *statusEntry, n int64) int { return cmp.Compare(e.n, n+1) })
+		from = from[first:]
+	}
+	if len(from) > most {
+		from = from[:most]
+		end.n = from[most-1].n
+	}
+	return slices.Clone(from), end, w.changed, ""
 }
