@@ -48,7 +48,13 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	h.Start()
 	defer h.Close()
 	s := &server{t: t, url: h.URL}
-	big := s.submit(`{"workflow": "w", "input": "` + strings.Repeat("x", 1<<20-100) + `"}`)
+	got, err := b.Submit(t.Context(), belay.Submission{
+		Workflow: "w", Input: []byte(`"` + strings.Repeat("x", 1<<20-100) + `"`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := "/v1/executions/" + got[0].ID.String()
 
 	const post = "POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " +
 		"100\r\n\r\n{"

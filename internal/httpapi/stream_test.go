@@ -227,13 +227,14 @@ func TestStreamPings(t *testing.T) {
 
 // A stream over HTTP/2 lasts longer than the write timeout while it has nothing to write.
 func TestStreamOverHTTP2(t *testing.T) {
+	t.Parallel()
 	b, err := embedded.Open(t.Context(), "memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	h := httptest.NewUnstartedServer(httpapi.New(b, httpapi.Options{
-		WriteTimeout: 20 * time.Millisecond, Ping: 60 * time.Millisecond,
+		WriteTimeout: 300 * time.Millisecond, Ping: 700 * time.Millisecond,
 	}))
 	var both http.Protocols
 	both.SetUnencryptedHTTP2(true)
@@ -249,7 +250,7 @@ func TestStreamOverHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.body.Close()
-	for pings := 0; pings < 3; {
+	for pings := 0; pings < 2; {
 		line, err := watch.in.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
