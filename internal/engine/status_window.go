@@ -177,7 +177,8 @@ func (w *statusWindow) after(p statusPosition, most int, labels ...label) (
 		}
 	}
 	if len(labels) > 0 {
-		first, _ := slices.BinarySearchFunc(from, p.n, func(e *statusEntry, n int64) int { return cmp.Compare(e.n, n+1) })
+		after := func(e *statusEntry, n int64) int { return cmp.Compare(e.n, n) }
+		first, _ := slices.BinarySearchFunc(from, p.n+1, after)
 		from = from[first:]
 	}
 	if len(from) > most {
