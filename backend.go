@@ -37,6 +37,9 @@ type Client interface {
 	Signal(ctx context.Context, s SignalRequest) error
 	// Execution reads one execution. It returns CodeNotFound if no execution has the id.
 	Execution(ctx context.Context, id ExecutionID) (Execution, error)
+	// Detail reads one execution with its trigger payload, its newest change by a person or program, and
+	// its metrics. It costs more than Execution. It returns CodeNotFound if no execution has the id.
+	Detail(ctx context.Context, id ExecutionID) (ExecutionDetail, error)
 	// Await returns the execution as soon as it has ended. After the time wait, Await returns the
 	// execution in its current state. The reply may leave out input, labels and policy.
 	Await(ctx context.Context, id ExecutionID, wait time.Duration) (Execution, error)

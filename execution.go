@@ -85,13 +85,16 @@ type Execution struct {
 	// InputsHash and ConfigHash are the SHA-256 of the submission's input and configuration, in
 	// hexadecimal, if it was submitted with IdempotencyByContent. They are empty if the execution was
 	// requeued with another input.
-	InputsHash string          `json:"inputs_hash,omitempty"`
-	ConfigHash string          `json:"config_hash,omitempty"`
-	Trigger    Trigger         `json:"trigger,omitempty"`
-	Policy     *Policy         `json:"policy,omitempty"`
-	Input      json.RawMessage `json:"input,omitempty"`
-	Output     json.RawMessage `json:"output,omitempty"`
-	Error      *Failure        `json:"error,omitempty"`
+	InputsHash string  `json:"inputs_hash,omitempty"`
+	ConfigHash string  `json:"config_hash,omitempty"`
+	Trigger    Trigger `json:"trigger,omitempty"`
+	// CreatedBy is the actor that has submitted the execution, or has forked it. It is empty for a child,
+	// which Parent has started, and if the submission named no actor.
+	CreatedBy string          `json:"created_by,omitempty"`
+	Policy    *Policy         `json:"policy,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"`
+	Error     *Failure        `json:"error,omitempty"`
 	// CostTokens is the sum of the costs of all its runs, and of its children.
 	CostTokens Cost `json:"cost_tokens,omitempty"`
 	// Budget limits CostTokens; nil for no limit, and for a child.
@@ -132,7 +135,15 @@ type Submission struct {
 	// content. It excludes an IdempotencyKey and a Parent.
 	Idempotency Idempotency `json:"idempotency,omitempty"`
 	Trigger     Trigger     `json:"trigger,omitempty"`
-	Policy      Policy      `json:"policy,omitzero"`
+	// TriggerPayload has the data that the source of the trigger has sent, such as the body of a webhook:
+	// JSON, at most MaxTriggerPayload bytes. The Backend keeps it for people; a run gets only the Input. Like
+	// the Trigger, it does not decide whether two submissions are equal: the first payload stays.
+	TriggerPayload json.RawMessage `json:"trigger_payload,omitempty"`
+	// Actor names the person or program that submits the execution. A server uses the name of the
+	// caller's API key instead, if it requires keys. It does not decide whether two submissions are equal:
+	// the first actor stays. The Actor of a child is ignored.
+	Actor  string `json:"actor,omitempty"`
+	Policy Policy `json:"policy,omitzero"`
 	// External executions are not given to workers: another program owns them by Backend.Lock.
 	External bool `json:"external,omitempty"`
 	// Budget limits the cost of the execution and all its descendants together. A child has none.

@@ -86,6 +86,7 @@ type RunRecord struct {
 	Outcome    Outcome         `json:"outcome,omitzero"` // zero while the run goes on
 	StartedAt  time.Time       `json:"started_at,omitzero"`
 	EndedAt    time.Time       `json:"ended_at,omitzero"`
+	DurationMS int64           `json:"duration_ms,omitempty" doc:"From started_at to ended_at, at least 1; absent while the run goes on."` // 0 while the run goes on, otherwise at least 1
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      *Failure        `json:"error,omitempty"`
 	CostTokens Cost            `json:"cost_tokens,omitempty"`

@@ -1,6 +1,9 @@
 package belay
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // SubmitOption sets a field of a Submission. Calls that make the Submission themselves, such as
 // workflow.Start, take such options.
@@ -91,4 +94,16 @@ func with(m map[string]string, key, value string) map[string]string {
 // WithBudget sets the budget of the execution, in tokens: see [Budget]. A child has none.
 func WithBudget(cost Cost) SubmitOption {
 	return func(s *Submission) { s.Budget = &Budget{Cost: cost} }
+}
+
+// WithTrigger names the kind of source that starts the execution, with the data that the source has sent: JSON of
+// at most MaxTriggerPayload bytes, or nil. People read the payload; a run gets only the input.
+func WithTrigger(t Trigger, payload json.RawMessage) SubmitOption {
+	return func(s *Submission) { s.Trigger, s.TriggerPayload = t, payload }
+}
+
+// WithActor names the person or program that submits the execution. A server that requires API keys uses
+// the name of the key instead.
+func WithActor(name string) SubmitOption {
+	return func(s *Submission) { s.Actor = name }
 }

@@ -14,8 +14,18 @@ import (
 )
 
 // Execution reads one execution.
-func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error) {
-	return get[belay.Execution](ctx, c, "read "+id.String(), executionPath(id), nil)
+func (c *Client) Execution(ctx context.Context, id belay.ExecutionID) (x belay.Execution, err error) {
+	err = c.retry(ctx, &request{
+		op: "read " + id.String(), method: http.MethodGet, path: executionPath(id), reply: &x, read: true,
+		header: http.Header{"Prefer": {"return=minimal"}},
+	})
+	return x, err
+}
+
+// Detail reads one execution with its trigger payload, its newest action and its metrics. The metrics are
+// nil if the server is of an older version that has none.
+func (c *Client) Detail(ctx context.Context, id belay.ExecutionID) (belay.ExecutionDetail, error) {
+	return get[belay.ExecutionDetail](ctx, c, "read "+id.String(), executionPath(id), nil)
 }
 
 // Await waits for the end of an execution. Concurrent Await calls of this Client share a request.

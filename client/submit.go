@@ -37,6 +37,9 @@ func (c *Client) submit(ctx context.Context, s []belay.Submission, out []belay.S
 	ops := make([]*operation, 0, len(open))
 	for _, i := range open {
 		w := wire.SubmitOf(s[i])
+		if c.set.key != "" {
+			w.Actor = "" // the server uses the name of the key
+		}
 		f, err := newOperation("submit "+s[i].ID.String(), wire.Op{Submit: &w})
 		if err != nil {
 			f = &operation{state: sent, reply: make(chan outcome, 1)}

@@ -19,7 +19,8 @@ import (
 // SubmitTx applies the same rules as Submit. It accepts or refuses each submission independently of
 // the others; the Err of a refused submission's Submitted says why. An error of the call itself
 // means that no submission was accepted; the transaction remains usable unless its connection is
-// lost. A submission must not have a parent, since only the run of the parent can start a child.
+// lost. A submission must not have a parent, since only the run of the parent can start a child. Its Actor is
+// stored as it is, because a program that can write the database needs no key.
 //
 // Until the transaction ends, it locks its execution ids and idempotency keys, including the keys that Belay computes
 // from contents: another submission with the same id or key gets CodeUnavailable after about a second. The isolation

@@ -186,7 +186,7 @@ func Start(ctx context.Context, to Starter, b belay.Bulk) (belay.BulkReply, erro
 // dead letter.
 func submission(b belay.Bulk) (belay.Submission, error) {
 	s := belay.Submission{
-		Workflow: belay.BulkWorkflow, Queue: belay.BulkWorkflow,
+		Workflow: belay.BulkWorkflow, Queue: belay.BulkWorkflow, Actor: b.Actor,
 		Labels: map[string]string{"action": string(b.Action)},
 		Policy: belay.Policy{
 			MaxAttempts: 10, MaxLosses: 100, OnLost: belay.Requeue, OnNoWorker: belay.WaitForWorker,

@@ -13,6 +13,11 @@ func (b *Backend) Execution(ctx context.Context, id belay.ExecutionID) (belay.Ex
 	return pass(ctx, b, belay.Backend.Execution, id)
 }
 
+// Detail reads one execution with its trigger payload, its newest action and its metrics.
+func (b *Backend) Detail(ctx context.Context, id belay.ExecutionID) (belay.ExecutionDetail, error) {
+	return pass(ctx, b, belay.Backend.Detail, id)
+}
+
 // Await waits for the end of an execution, also while the engine moves to another process.
 func (b *Backend) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	began := time.Now()

@@ -45,7 +45,7 @@ func classOf(c machine.Command) class {
 func sizeOf(c machine.Command) int {
 	switch c := c.(type) {
 	case *machine.Submit:
-		return len(c.Input)
+		return len(c.Input) + len(c.TriggerPayload)
 	case *machine.Save:
 		return len(c.Data)
 	case *machine.Settle:

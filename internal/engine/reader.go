@@ -37,6 +37,15 @@ func (r *Reader) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 	return machine.View(rec), nil
 }
 
+// Detail reads one execution with its trigger payload, its newest action and its metrics.
+func (r *Reader) Detail(ctx context.Context, id belay.ExecutionID) (belay.ExecutionDetail, error) {
+	rec, err := r.store.Read(ctx, store.Read{Execution: id, Spec: true, Run: true, Data: true, Detail: true})
+	if err != nil {
+		return belay.ExecutionDetail{}, err
+	}
+	return machine.DetailView(rec), nil
+}
+
 // Await waits for the end of an execution.
 func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	ended, done, open := r.hub.await(id)

@@ -65,7 +65,7 @@ func (a *api) carry(ctx context.Context, r *http.Request, b *wire.Batch, _ http.
 		}
 		each.Go(func() { out.Results[i] = a.one(ctx, o) })
 	}
-	a.submitAll(ctx, b, submits, out)
+	a.submitAll(ctx, who, b, submits, out)
 	each.Wait()
 	return out, nil
 }
@@ -109,7 +109,7 @@ func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
 	return r
 }
 
-func (a *api) submitAll(ctx context.Context, b *wire.Batch, which []int, out *wire.BatchReply) {
+func (a *api) submitAll(ctx context.Context, who caller, b *wire.Batch, which []int, out *wire.BatchReply) {
 	if len(which) == 0 {
 		return
 	}
@@ -120,6 +120,7 @@ func (a *api) submitAll(ctx context.Context, b *wire.Batch, which []int, out *wi
 			out.Results[i].Error = problemOf(err)
 			continue
 		}
+		s.Actor = who.actor(s.Actor)
 		list, told = append(list, s), append(told, i)
 	}
 	if len(list) == 0 {

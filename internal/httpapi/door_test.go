@@ -138,6 +138,11 @@ func (b *backend) Execution(ctx context.Context, _ belay.ExecutionID) (belay.Exe
 	return b.execution(ctx)
 }
 
+func (b *backend) Detail(ctx context.Context, _ belay.ExecutionID) (belay.ExecutionDetail, error) {
+	x, err := b.execution(ctx)
+	return belay.ExecutionDetail{Execution: x}, err
+}
+
 const somewhere = "/v1/executions/ex_0000000000000000000000000z"
 
 // An error inside the server is answered with 500, and only the log has its text.

@@ -43,6 +43,7 @@ func (a *api) executions() {
 		example: `{"workflow": "build", "input": {"commit": "3f2c1e"}, "labels": {"team": "web"}, "timeout": "15m"}`,
 		scopes:  []belay.Scope{belay.ScopeSubmit}, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
 		wait:   true,
+		limit:  wire.MaxBody + belay.MaxTriggerPayload,
 		errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 	}, a.submit)
 	add(a, route{
@@ -54,8 +55,10 @@ func (a *api) executions() {
 	add(a, route{
 		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions",
 		summary: "Read an execution, or wait for its end",
-		doc:     "With Prefer: wait, input, labels and policy may be left out of the answer.",
-		scopes:  []belay.Scope{belay.ScopeRead}, wait: true, tagged: true, also: []int{http.StatusNotModified},
+		doc: "The answer has the trigger_payload, the newest action of a person or program (modified_by, modified_at) " +
+			"and the metrics. With Prefer: return=minimal these are left out, and with Prefer: wait also input, labels, " +
+			"created_by and policy may be.",
+		scopes: []belay.Scope{belay.ScopeRead}, wait: true, tagged: true, also: []int{http.StatusNotModified},
 	}, a.execution, describeTag)
 	add(a, route{
 		id: "explain", method: http.MethodGet, path: "/v1/executions/{id}/explain", tag: "executions",
@@ -103,6 +106,7 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	if err != nil {
 		return nil, err
 	}
+	s.Actor = callerOf(ctx).actor(s.Actor)
 	answers, err := a.b.Submit(ctx, s)
 	if err != nil {
 		return nil, err
@@ -152,15 +156,33 @@ func (a *api) awaited(ctx context.Context, id belay.ExecutionID, wait wait) (*ex
 type getRequest struct {
 	ID     belay.ExecutionID `path:"id"`
 	Have   string            `header:"If-None-Match" doc:"The ETag of an answer that the caller has; the server answers 304 if the answer is still the same."`
-	Prefer string            `header:"Prefer" doc:"wait=30 answers when the execution has ended, or after 30 seconds; at most 60."`
+	Prefer string            `header:"Prefer" doc:"wait=30 answers when the execution has ended, or after 30 seconds; at most 60. return=minimal leaves out the metrics and other parts that the server would have to compute."`
 }
 
-func (a *api) execution(ctx context.Context, in *getRequest) (*executionReply, error) {
+// detailReply is the answer to a request that reads one execution.
+type detailReply struct {
+	Preference string `header:"Preference-Applied"`
+	Body       belay.ExecutionDetail
+}
+
+func (a *api) execution(ctx context.Context, in *getRequest) (*detailReply, error) {
 	wait, err := preferredWait(in.Prefer)
 	if err != nil {
 		return nil, err
 	}
-	return a.awaited(ctx, in.ID, wait)
+	least := prefersMinimal(in.Prefer)
+	if wait.Duration == 0 && !least {
+		x, err := a.b.Detail(ctx, in.ID)
+		return &detailReply{Body: x}, err
+	}
+	r, err := a.awaited(ctx, in.ID, wait)
+	if err != nil {
+		return nil, err
+	}
+	if wait.Duration == 0 {
+		r.Preference = minimal
+	}
+	return &detailReply{r.Preference, belay.ExecutionDetail{Execution: r.Body}}, nil
 }
 
 type listRequest struct {

@@ -46,18 +46,35 @@ func (wait) Schema(huma.Registry) *huma.Schema {
 // preferredWait is the wait in the header Prefer. Other preferences are ignored.
 func preferredWait(prefer string) (wait, error) {
 	var w wait
-	for p := range strings.SplitSeq(prefer, ",") {
-		p, _, _ = strings.Cut(p, ";")
-		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-			continue
-		}
-		if err := w.UnmarshalText([]byte(strings.Trim(strings.TrimSpace(value), `"`))); err != nil {
-			return wait{}, malformed("the wait in the header Prefer must have the form wait=SECONDS")
-		}
+	value, ok := preference(prefer, "wait")
+	if !ok {
 		return w, nil
 	}
-	return wait{}, nil
+	if err := w.UnmarshalText([]byte(value)); err != nil {
+		return wait{}, malformed("the wait in the header Prefer must have the form wait=SECONDS")
+	}
+	return w, nil
+}
+
+// minimal is the preference for an answer without the parts that the server would have to compute.
+const minimal = "return=minimal"
+
+func prefersMinimal(prefer string) bool {
+	value, _ := preference(prefer, "return")
+	return strings.EqualFold(value, "minimal")
+}
+
+// preference returns the value of the first preference with a name in the header Prefer (RFC 7240), and
+// whether the header has it.
+func preference(prefer, name string) (value string, ok bool) {
+	for p := range strings.SplitSeq(prefer, ",") {
+		p, _, _ = strings.Cut(p, ";")
+		word, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if strings.EqualFold(strings.TrimSpace(word), name) {
+			return strings.Trim(strings.TrimSpace(value), `"`), true
+		}
+	}
+	return "", false
 }
 
 // waiting is a context for a request that may wait: it ends when the server begins to stop.

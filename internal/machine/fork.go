@@ -55,7 +55,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		Gates: e.Gates, Budget: e.Budget,
 	}
 	spec := *s
-	spec.Execution, spec.Generation, spec.Key = f.ID, 1, ""
+	spec.Execution, spec.Generation, spec.Key, spec.CreatedBy = f.ID, 1, "", c.Actor
 	if len(c.Input) > 0 {
 		spec.Input = c.Input
 	}

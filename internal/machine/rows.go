@@ -202,7 +202,10 @@ type Spec struct {
 	Priority     int
 	Key          string
 	Trigger      belay.Trigger
-	Hash         [32]byte // hash of the whole submission
+	CreatedBy    string // the actor of the submission; empty for a child
+	// TriggerPayload is not loaded with the executions that a claim may win, and not by lists.
+	TriggerPayload []byte
+	Hash           [32]byte // hash of the submission; see Submit.hash
 }
 
 // MaxCarried is the size in bytes up to which a store loads the inputs of ready executions together

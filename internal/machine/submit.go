@@ -109,7 +109,10 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	}
 	spec := &Spec{
 		Execution: e.ID, Generation: 1, Input: c.Input, Labels: c.Labels, WorkerLabels: c.WorkerLabels,
-		Priority: c.Priority, Key: c.key().Key, Trigger: c.Trigger, Hash: hash,
+		Priority: c.Priority, Key: c.key().Key, Trigger: c.Trigger, TriggerPayload: c.TriggerPayload, Hash: hash,
+	}
+	if parent == nil {
+		spec.CreatedBy = c.Actor
 	}
 	w.specs[e.ID] = spec
 	w.out.Specs = append(w.out.Specs, spec)
@@ -206,7 +209,7 @@ func (c *Submit) check() error {
 	}{
 		{"workflow", c.Workflow, true}, {"version", c.Version, false}, {"queue", c.Queue, true},
 		{"idempotency key", c.IdempotencyKey, false}, {"child key", c.ParentKey, c.Parent != nil},
-		{"trigger", string(c.Trigger), true},
+		{"trigger", string(c.Trigger), true}, {"actor", c.Actor, false},
 	} {
 		if err := checkName(op, n.what, n.s, n.needed); err != nil {
 			return err
@@ -245,6 +248,9 @@ func (c *Submit) check() error {
 		return refuse(belay.CodeInvalid, op, "a child has no budget of its own: its costs count for its root")
 	}
 	if err := checkBudget(op, c.Budget); err != nil {
+		return err
+	}
+	if err := CheckPayload(op, "the trigger payload", c.TriggerPayload, belay.MaxTriggerPayload); err != nil {
 		return err
 	}
 	return CheckPayload(op, "the input", c.Input, belay.MaxPayload)
@@ -322,8 +328,8 @@ func (c *Submit) says(hash [32]byte) bool {
 	return hash == c.judged.hash || hash == c.hash(plainInput)
 }
 
-// hash returns a hash of the whole submission except its id, its key and its trigger. version is
-// the version of the form of the input; it becomes the last byte of the hash.
+// hash returns a hash of the whole submission except its id, its key, its trigger with the payload, and
+// its actor. version is the version of the form of the input; it becomes the last byte of the hash.
 func (c *Submit) hash(version byte) [32]byte {
 	b := make([]byte, 0, 256+len(c.Input))
 	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {

@@ -18,6 +18,11 @@ type Record struct {
 	Deeds       []*Deed
 	// More says that the execution has more checkpoints or signals to resume from than were read.
 	More bool
+	// CreatedBy is the actor of the first event, if the history was read from its begin.
+	CreatedBy string
+	// Measures are the sums for the metrics, and Act is the newest action of a person or program.
+	Measures *Measures
+	Act      *Deed
 }
 
 // View is the execution as the public API shows it.
@@ -54,7 +59,7 @@ func View(r *Record) belay.Execution {
 	}
 	if s := r.Spec; s != nil {
 		v.Input, v.Labels, v.WorkerLabels, v.Priority = s.Input, s.Labels, s.WorkerLabels, s.Priority
-		v.Key, v.Trigger = s.Key, s.Trigger
+		v.Key, v.Trigger, v.CreatedBy = s.Key, s.Trigger, s.CreatedBy
 		v.InputsHash, v.ConfigHash = r.Hashes(e.Generation)
 	}
 	for _, run := range r.Runs {
@@ -106,7 +111,9 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 			by[ev.Seq] = ev
 		}
 	}
-	put(belay.Event{Seq: 1, Kind: "submitted", At: r.Execution.CreatedAt.Time(), Name: r.Execution.Workflow})
+	put(belay.Event{
+		Seq: 1, Kind: "submitted", At: r.Execution.CreatedAt.Time(), Name: r.Execution.Workflow, Actor: r.CreatedBy,
+	})
 	for _, run := range r.Runs {
 		runEvents(run, put)
 	}
@@ -204,7 +211,7 @@ func RunView(r *Run, workflow string) belay.RunRecord {
 		}, Execution: r.Execution, Workflow: workflow, Token: r.Token, Worker: r.Worker,
 		Attempt: r.Attempt, Generation: r.Generation, Outcome: r.Outcome, StartedAt: r.StartedAt.Time(),
 		EndedAt: r.EndedAt.Time(),
-		Output:  r.Output, CostTokens: r.Cost,
+		Output:  r.Output, CostTokens: r.Cost, DurationMS: elapsed(r.StartedAt, r.EndedAt),
 	}
 	if r.Class != 0 {
 		v.Error = r.failure()

@@ -181,6 +181,14 @@ func (l *link) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execu
 	})
 }
 
+// Detail implements belay.Client.
+func (l *link) Detail(ctx context.Context, id belay.ExecutionID) (belay.ExecutionDetail, error) {
+	return send(ctx, l, "detail", l.w.short(id), id, func(ctx context.Context,
+		b belay.Backend) (belay.ExecutionDetail, error) {
+		return b.Detail(ctx, id)
+	})
+}
+
 // Await implements belay.Client.
 func (l *link) Await(ctx context.Context, id belay.ExecutionID, wait time.Duration) (belay.Execution, error) {
 	wait = l.w.unlike(l.actor, wait)

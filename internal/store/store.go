@@ -125,8 +125,8 @@ type Read struct {
 	Spec, Run  bool
 	Generation int
 	Runs       int
-	// History reads all rows with a seq after After, up to about Limit events, the oldest first;
-	// Data includes their payloads.
+	// History reads all rows with a seq after After, up to about Limit events, the oldest first, and the
+	// actor of the first event if After is 0; Data includes their payloads.
 	History bool
 	After   int64
 	Limit   int
@@ -138,7 +138,13 @@ type Read struct {
 	Signals     bool
 	ResumeAfter int64
 	Bytes       int
+	// Detail computes the measures, and reads the newest action of a person or program among the newest
+	// [ActsRead] actions.
+	Detail bool
 }
+
+// ActsRead is the largest number of actions among which Read looks for the newest one of a person or program.
+const ActsRead = 1000
 
 // UpTo returns the newest generation whose spec is read.
 func (q Read) UpTo() int64 {

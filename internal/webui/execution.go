@@ -151,6 +151,7 @@ func terms(e *belay.Execution, now time.Time) []term {
 	}
 	add("Idempotency key", e.Key)
 	add("Started by", string(e.Trigger))
+	add("Submitted by", line(e.CreatedBy))
 	if e.CostTokens > 0 {
 		add("Cost in tokens", e.CostTokens.String())
 	}

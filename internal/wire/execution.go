@@ -22,11 +22,13 @@ type Submit struct {
 	IdempotencyKey string             `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
 	Idempotency    string             `json:"idempotency,omitempty" enum:"content" doc:"content: while an execution with the same workflow, version, input and policy has not ended, or after it has succeeded, the answer is that execution. Not together with idempotency_key."`
 	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
+	TriggerPayload json.RawMessage    `json:"trigger_payload,omitempty" doc:"The data that the source of the trigger has sent: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal."`
 	Concurrency    *belay.Concurrency `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
 	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
 	Budget         *belay.Budget      `json:"budget,omitempty" doc:"The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child."`
 	Target         string             `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
 	Requires       *belay.Requires    `json:"requires,omitempty" doc:"A resource and its mode, which the runs use. Runs of one mode share the resource; runs of its other modes wait. preemptible: a run yields at its next step or wait when another mode has waited for the maximum wait."`
+	Actor          string             `json:"actor,omitempty" maxLength:"200" doc:"The name of the submitter, if the request needs no key; otherwise created_by is the name of the key."`
 	Parent         *Lease             `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
 	ParentKey      string             `json:"parent_key,omitempty" maxLength:"200"`
 	PolicyFields
@@ -39,7 +41,8 @@ func SubmitOf(s belay.Submission) Submit {
 		ID: s.ID, Workflow: s.Workflow, Version: s.Version, Input: s.Input, Queue: s.Queue, Priority: s.Priority,
 		Labels: s.Labels, WorkerLabels: s.WorkerLabels, DueAt: s.DueAt, IdempotencyKey: s.IdempotencyKey,
 		Idempotency: string(s.Idempotency),
-		Trigger:     s.Trigger, ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
+		Trigger:     s.Trigger, TriggerPayload: s.TriggerPayload, Actor: s.Actor,
+		ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
 		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target, Requires: s.Requires,
 		Budget: s.Budget,
 	}
@@ -65,7 +68,8 @@ func (w *Submit) Submission() (belay.Submission, error) {
 		ID: w.ID, Workflow: w.Workflow, Version: w.Version, Input: w.Input, Queue: w.Queue, Priority: w.Priority,
 		Labels: w.Labels, WorkerLabels: w.WorkerLabels, DueAt: w.DueAt, IdempotencyKey: w.IdempotencyKey,
 		Idempotency: belay.Idempotency(w.Idempotency),
-		Trigger:     w.Trigger, ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
+		Trigger:     w.Trigger, TriggerPayload: w.TriggerPayload, Actor: w.Actor,
+		ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
 		Gates: gates, Budget: w.Budget,
 	}
 	if w.Parent != nil {

@@ -16,7 +16,7 @@ import type { components, operations, paths } from "./schema.js";
 import type { Source, StreamOptions } from "./stream.js";
 import { Moment } from "./time.js";
 import { followStates, type StateNews, type StateQuery } from "./states.js";
-import { watch, type End, type Event, type Execution, type WatchOptions } from "./watch.js";
+import { watch, type End, type Event, type Execution, type ExecutionDetail, type WatchOptions } from "./watch.js";
 
 type Schemas = components["schemas"];
 
@@ -137,8 +137,8 @@ export class Belay {
     return results;
   }
 
-  /** get reads one execution. */
-  get(id: string, signal?: AbortSignal): Promise<Execution> {
+  /** get reads one execution, with its trigger payload, its newest action, and the metrics of its runs and children. */
+  get(id: string, signal?: AbortSignal): Promise<ExecutionDetail> {
     return answer(this.api.GET("/v1/executions/{id}", { params: { path: { id } }, ...(signal ? { signal } : {}) }));
   }
 

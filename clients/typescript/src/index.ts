@@ -20,4 +20,4 @@ export { Lock, type Thrown } from "./lock.js";
 export type { components, operations, paths } from "./schema.js";
 export type { SnapshotCause, StateChange, StateNews, StateQuery, Status } from "./states.js";
 export type { StreamOptions } from "./stream.js";
-export type { End, Event, Execution, WatchOptions } from "./watch.js";
+export type { End, Event, Execution, ExecutionDetail, WatchOptions } from "./watch.js";

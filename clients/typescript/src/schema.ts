@@ -457,7 +457,7 @@ export interface paths {
         };
         /**
          * Read an execution, or wait for its end
-         * @description With Prefer: wait, input, labels and policy may be left out of the answer.
+         * @description The answer has the trigger_payload, the newest action of a person or program (modified_by, modified_at) and the metrics. With Prefer: return=minimal these are left out, and with Prefer: wait also input, labels, created_by and policy may be.
          */
         get: operations["getExecution"];
         put?: never;
@@ -1848,6 +1848,32 @@ export interface components {
             /** Format: int64 */
             seq: number;
         };
+        ChildMetrics: {
+            /**
+             * @description The cost of the children and all their descendants.
+             * @example 0.25
+             */
+            cost_tokens?: number;
+            /**
+             * Format: int64
+             * @description The sum of the durations of these runs. Children that run side by side can have a larger sum than their parent's duration.
+             */
+            running_ms: number;
+            /**
+             * Format: int64
+             * @description The runs of the children that have ended.
+             */
+            runs: number;
+            /** @description The children, by state. */
+            states: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description The children.
+             */
+            total: number;
+        };
         Choice: {
             delta?: components["schemas"]["Spoken"];
             finish_reason: string | null;
@@ -2129,6 +2155,7 @@ export interface components {
             cost_tokens?: number;
             /** Format: date-time */
             created_at: string;
+            created_by?: string;
             /** Format: date-time */
             deadline?: string;
             /** Format: date-time */
@@ -2173,6 +2200,84 @@ export interface components {
             token: number;
             /** @enum {string} */
             trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap";
+            version?: string;
+            worker?: string;
+            worker_labels?: {
+                [key: string]: string;
+            };
+            workflow: string;
+        };
+        ExecutionDetail: {
+            /** Format: int64 */
+            attempt: number;
+            budget?: components["schemas"]["Budget"];
+            /** Format: date-time */
+            cancel_by?: string;
+            /** Format: int64 */
+            checkpoints?: number;
+            config_hash?: string;
+            /**
+             * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
+             * @example 0.25
+             */
+            cost_tokens?: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string;
+            /** Format: date-time */
+            deadline?: string;
+            /** Format: date-time */
+            due_at?: string;
+            error?: components["schemas"]["Failure"];
+            external?: boolean;
+            /** Format: date-time */
+            finished_at?: string;
+            /** @example queue:default */
+            gate?: string;
+            /** Format: int64 */
+            generation: number;
+            id: string;
+            idempotency_key?: string;
+            input?: unknown;
+            inputs_hash?: string;
+            labels?: {
+                [key: string]: string;
+            };
+            /** Format: int64 */
+            losses?: number;
+            metrics?: components["schemas"]["Metrics"];
+            /**
+             * Format: date-time
+             * @description The time of the newest action on the execution; absent if there was none.
+             */
+            modified_at?: string;
+            /** @description The actor of the newest action on the execution, such as a pause. Actions of Belay itself do not count. */
+            modified_by?: string;
+            /** Format: int64 */
+            open_children?: number;
+            output?: unknown;
+            parent?: string;
+            parent_key?: string;
+            pause_requested?: boolean;
+            policy?: components["schemas"]["Policy"];
+            /** Format: int64 */
+            priority?: number;
+            /** Format: date-time */
+            progress_at?: string;
+            queue: string;
+            reason?: components["schemas"]["Reason"];
+            /** Format: int64 */
+            seq: number;
+            /** Format: date-time */
+            started_at?: string;
+            /** @enum {string} */
+            state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            /** Format: int64 */
+            token: number;
+            /** @enum {string} */
+            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap";
+            /** @description The payload of the trigger, as it was submitted. */
+            trigger_payload?: unknown;
             version?: string;
             worker?: string;
             worker_labels?: {
@@ -2611,6 +2716,55 @@ export interface components {
             more?: boolean;
             signals?: components["schemas"]["Signal"][];
         };
+        Metrics: {
+            /**
+             * Format: int64
+             * @description The checkpoints that were saved: steps, states and waits, each time. A requeue with another input begins at 0 again.
+             */
+            checkpoints: number;
+            children?: components["schemas"]["ChildMetrics"];
+            /**
+             * @description The cost of the execution and all its descendants.
+             * @example 0.25
+             */
+            cost_tokens?: number;
+            /**
+             * Format: int64
+             * @description From the submission to the end; absent until the execution has ended.
+             */
+            duration_ms?: number;
+            /** @description The runs that have ended, by outcome. */
+            outcomes?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description The sum of the durations of the runs that have ended.
+             */
+            running_ms: number;
+            /**
+             * Format: date-time
+             * @description The begin of the run that goes on, which running_ms does not contain.
+             */
+            running_since?: string;
+            /**
+             * Format: int64
+             * @description The runs that have begun.
+             */
+            runs: number;
+            /**
+             * Format: int64
+             * @description The steps, by name, that have a result. A requeue with another input begins at 0 again.
+             */
+            steps: number;
+            /** @description There are more than 10,000 runs, checkpoints, children or runs of children: the sums contain only the newest 10,000. */
+            truncated?: boolean;
+            /**
+             * Format: int64
+             * @description From the submission to the begin of the first run; absent until a run has begun.
+             */
+            wait_ms?: number;
+        };
         Model: {
             /** Format: int64 */
             created: number;
@@ -2993,6 +3147,11 @@ export interface components {
              * @example 0.25
              */
             cost_tokens?: number;
+            /**
+             * Format: int64
+             * @description From started_at to ended_at, at least 1; absent while the run goes on.
+             */
+            duration_ms?: number;
             /** Format: date-time */
             ended_at?: string;
             error?: components["schemas"]["Failure"];
@@ -3214,6 +3373,8 @@ export interface components {
         };
         Submit: {
             abandon?: boolean;
+            /** @description The name of the submitter, if the request needs no key; otherwise created_by is the name of the key. */
+            actor?: string;
             /** @example 90s */
             backoff_base?: string;
             /**
@@ -3332,6 +3493,8 @@ export interface components {
             timeout_ms?: number;
             /** @enum {string} */
             trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue";
+            /** @description The data that the source of the trigger has sent: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal. */
+            trigger_payload?: unknown;
             version?: string;
             /** @description Labels that a worker must have to claim the execution. */
             worker_labels?: {
@@ -5062,7 +5225,7 @@ export interface operations {
             header?: {
                 /** @description The ETag of an answer that the caller has; the server answers 304 if the answer is still the same. */
                 "If-None-Match"?: string;
-                /** @description wait=30 answers when the execution has ended, or after 30 seconds; at most 60. */
+                /** @description wait=30 answers when the execution has ended, or after 30 seconds; at most 60. return=minimal leaves out the metrics and other parts that the server would have to compute. */
                 Prefer?: string;
             };
             path: {
@@ -5077,8 +5240,6 @@ export interface operations {
                 headers: {
                     /** @description The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same. */
                     ETag?: string;
-                    "Idempotency-Replayed"?: string;
-                    Location?: string;
                     "Preference-Applied"?: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
@@ -5087,7 +5248,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Execution"];
+                    "application/json": components["schemas"]["ExecutionDetail"];
                 };
             };
             /** @description Not Modified */
@@ -5095,8 +5256,6 @@ export interface operations {
                 headers: {
                     /** @description The tag of this answer. A request that has it in If-None-Match is answered with 304 as long as the answer is the same. */
                     ETag?: string;
-                    "Idempotency-Replayed"?: string;
-                    Location?: string;
                     "Preference-Applied"?: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];

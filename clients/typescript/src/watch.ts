@@ -6,6 +6,8 @@ import { follow, parse, type Source, type StreamOptions } from "./stream.js";
 /** Event is a transition of an execution. */
 export type Event = components["schemas"]["Event"];
 export type Execution = components["schemas"]["Execution"];
+/** ExecutionDetail is an execution with the facts that lists leave out. */
+export type ExecutionDetail = components["schemas"]["ExecutionDetail"];
 
 /** The end of an execution, which is the end of its stream of events. */
 export interface End {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/httpapi"
 )
 
 // Execute is the body of a request for a job.
@@ -128,6 +129,7 @@ func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submi
 	if err != nil {
 		return belay.Submitted{}, err
 	}
+	job.Actor = httpapi.Actor(ctx)
 	answers, err := s.b.Submit(ctx, job)
 	if err == nil {
 		err = answers[0].Err

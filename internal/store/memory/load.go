@@ -40,8 +40,11 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 	}
 	for i, id := range unique(append(slices.Clip(specs), due...)) {
 		if sp := s.newestSpec(id); sp != nil {
-			large := i >= len(unique(specs)) && len(sp.Input) > machine.MaxCarried
-			sp = copySpec(sp, !large)
+			carried := i >= len(unique(specs))
+			large := carried && len(sp.Input) > machine.MaxCarried
+			if sp = copySpec(sp, !large); carried {
+				sp.TriggerPayload = nil
+			}
 			sp.Large = large
 			rows.Specs = append(rows.Specs, sp)
 		}

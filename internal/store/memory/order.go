@@ -69,7 +69,7 @@ func copyExecution(e *machine.Execution) *machine.Execution {
 
 func copySpec(s *machine.Spec, payload bool) *machine.Spec {
 	c := copyOf(s)
-	c.Input = payloadOf(s.Input, payload)
+	c.Input, c.TriggerPayload = payloadOf(s.Input, payload), payloadOf(s.TriggerPayload, payload)
 	return c
 }
 

@@ -73,6 +73,12 @@ func (s *Store) Read(ctx context.Context, q store.Read) (*machine.Record, error)
 			out.Deeds = append(out.Deeds, copyOf(d))
 		}
 	}
+	if q.History && q.After < 1 && len(r.specs) > 0 && r.specs[0].Generation == 1 {
+		out.CreatedBy = r.specs[0].CreatedBy
+	}
+	if q.Detail {
+		s.detail(r, out)
+	}
 	if q.Bytes > 0 {
 		store.Page(out, lastCheckpoint, lastSignal)
 	}

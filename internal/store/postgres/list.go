@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	selectSpecHeadsOf = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + noInput +
+	selectSpecHeadsOf = "SELECT s.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " + noPayload +
 		" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
 	selectLastRunsOf = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectRuns +
 		" WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"

@@ -236,14 +236,19 @@ func (t *tx) loadOwners(p *pipe, ids []belay.ExecutionID) {
 	idList(s, unique(ids))
 }
 
-// specsToLoad returns the executions of need.Specs whose spec was not loaded with a ready
-// execution. It leaves out executions that do not exist.
+// specsToLoad returns the executions of need.Specs. It leaves out executions that do not exist, and removes
+// specs that were loaded with a ready execution, because they lack the trigger payload and a large input.
 func (t *tx) specsToLoad(need machine.Need) []belay.ExecutionID {
 	have := make(map[belay.ExecutionID]bool, len(t.rows.Specs))
+	named := make(map[belay.ExecutionID]bool)
+	if len(t.rows.Specs) > 0 {
+		for _, id := range need.Specs {
+			named[id] = true
+		}
+	}
 	t.rows.Specs = slices.DeleteFunc(t.rows.Specs, func(s *machine.Spec) bool {
-		named := s.Large && slices.Contains(need.Specs, s.Execution)
-		have[s.Execution] = !named
-		return named
+		have[s.Execution] = !named[s.Execution]
+		return named[s.Execution]
 	})
 	var left []belay.ExecutionID
 	for _, id := range need.Specs {

@@ -256,7 +256,7 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, read := s.Read(ctx, store.Read{
 		Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true,
 	})
-	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
+	_, heads := s.Read(ctx, store.Read{Execution: id, History: true, Detail: true})
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, bare := s.List(ctx, store.List{Parent: id})
 	_, due := s.Due(ctx, 10)

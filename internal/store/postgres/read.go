@@ -140,6 +140,9 @@ func (r reading) ask() {
 			r.rec.Runs = append(r.rec.Runs, open)
 			n-- // the open run is the newest one
 		}
+		if open := e.run(); open != nil && r.q.Detail {
+			r.countOpen(open)
+		}
 		return err
 	}).id(r.q.Execution)
 	if r.q.Spec {
@@ -158,6 +161,9 @@ func (r reading) ask() {
 	}
 	if r.q.History {
 		r.history()
+	}
+	if r.q.Detail {
+		r.detail()
 	}
 	if r.q.Resume {
 		r.add(selectResumed, func(row columns) error {
@@ -185,6 +191,12 @@ func (r reading) history() {
 	runs, checkpoints, signals := selectRunHeads, selectCheckpointHeads, selectSignalHeads
 	if r.q.Data {
 		runs, checkpoints, signals = selectRuns, selectCheckpoints, selectSignals
+	}
+	if r.q.After < 1 {
+		r.add(selectCreatedBy, func(row columns) error {
+			r.rec.CreatedBy = row.text(0)
+			return nil
+		}).id(r.q.Execution)
 	}
 	r.add(runs+runsAfter, into(table.Runs, &r.rec.Runs)).id(r.q.Execution).int(r.q.After).int(limit)
 	r.add(checkpoints+after, into(table.Checkpoints, &r.rec.Checkpoints)).id(r.q.Execution).int(r.q.After).int(limit)

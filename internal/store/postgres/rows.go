@@ -21,11 +21,12 @@ var (
 	selectChunkHeads      = heads(table.Chunks)
 
 	// The selects of specs read one more column: whether the input was left out.
-	specHeads   = table.Specs.First(-1).Names()
-	specColumns = specHeads + ", input, false"
-	noInput     = specHeads + ", NULL::bytea, false"
+	specHeads   = table.Specs.First(-2).Names()
+	specColumns = specHeads + ", trigger_payload, input, false"
+	noPayload   = specHeads + ", NULL::bytea, NULL::bytea, false"
 	carriedSpec = fmt.Sprintf(specHeads+
-		", CASE WHEN octet_length(input) <= %[1]d THEN input END, octet_length(input) > %[1]d", machine.MaxCarried)
+		", NULL::bytea, CASE WHEN octet_length(input) <= %[1]d THEN input END, octet_length(input) > %[1]d",
+		machine.MaxCarried)
 )
 
 func selecting[R any](t *table.Table[R]) string { return "SELECT " + t.Names() + " FROM " + t.Name }

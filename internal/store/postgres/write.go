@@ -109,7 +109,7 @@ func (t *tx) writeExecutions(p *pipe, c *machine.Changes) error {
 var insertSpecs = insert(table.Specs)
 
 func (t *tx) writeSpecs(p *pipe, c *machine.Changes) error {
-	for rows := range pieces(c.Specs, func(s *machine.Spec) int { return len(s.Input) }) {
+	for rows := range pieces(c.Specs, func(s *machine.Spec) int { return len(s.Input) + len(s.TriggerPayload) }) {
 		bind(p.add(insertSpecs, nil), table.Specs, rows)
 	}
 	return nil

@@ -26,6 +26,8 @@ var scans = map[string]string{
 	"UPDATE workers SET exp":      "grace is for all living sessions",
 	"min(ttl)":                    "all living sessions",
 	"ORDER BY e.ready_at, e.lane": "sorts one row for each lane with a due execution",
+	"AS c CROSS JOIN runs":        "the runs of a limited number of children",
+	"count(DISTINCT CASE":         "sorts the names of a limited number of checkpoints",
 }
 
 // No statement reads a whole table, however large the store is: each finds its rows by a key or an
@@ -207,7 +209,7 @@ func reads(t *testing.T, s *Store, id belay.ExecutionID) {
 	_, read := s.Read(ctx, store.Read{
 		Execution: id, Spec: true, Run: true, Runs: 3, History: true, Data: true, Resume: true,
 	})
-	_, heads := s.Read(ctx, store.Read{Execution: id, History: true})
+	_, heads := s.Read(ctx, store.Read{Execution: id, History: true, Detail: true})
 	_, list := s.List(ctx, store.List{Parent: id, Payloads: true})
 	_, due := s.Due(ctx, 10)
 	_, ready := s.ReadyLanes(ctx)

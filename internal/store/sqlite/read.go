@@ -94,6 +94,9 @@ func readRecord(ctx context.Context, c *conn, q store.Read) (*machine.Record, er
 	if err == nil && q.History {
 		err = r.history(rec, q)
 	}
+	if err == nil && q.Detail {
+		err = r.detail(rec)
+	}
 	if err == nil && (q.Resume || q.Signals) {
 		err = r.resume(rec, q)
 	}
@@ -144,6 +147,15 @@ func (r *reading) history(rec *machine.Record, q store.Read) error {
 	runs, checkpoints, signals := selectRunHeads, selectCheckpointHeads, selectSignalHeads
 	if q.Data {
 		runs, checkpoints, signals = selectRuns, selectCheckpoints, selectSignals
+	}
+	if q.After < 1 {
+		err := r.query(selectCreatedBy, nil, func(row columns) error {
+			rec.CreatedBy = row.text(0)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	const after = " WHERE execution = ? AND seq > ? ORDER BY seq LIMIT ?"
 	return firstOf(

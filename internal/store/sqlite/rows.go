@@ -24,11 +24,11 @@ var (
 	selectSums            = selecting(table.Sums)
 
 	// The selects of specs read one more column: whether the input was left out.
-	specHeads       = table.Specs.First(-1).Names()
-	selectSpecs     = "SELECT " + specHeads + ", input, 0 FROM specs"
-	selectSpecHeads = "SELECT " + specHeads + ", NULL, 0 FROM specs"
+	specHeads       = table.Specs.First(-2).Names()
+	selectSpecs     = "SELECT " + specHeads + ", trigger_payload, input, 0 FROM specs"
+	selectSpecHeads = "SELECT " + specHeads + ", NULL, NULL, 0 FROM specs"
 	selectCarried   = fmt.Sprintf("SELECT "+specHeads+
-		", CASE WHEN length(input) <= %[1]d THEN input END, coalesce(length(input) > %[1]d, 0) FROM specs",
+		", NULL, CASE WHEN length(input) <= %[1]d THEN input END, coalesce(length(input) > %[1]d, 0) FROM specs",
 		machine.MaxCarried)
 )
 

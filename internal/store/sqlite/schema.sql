@@ -100,7 +100,7 @@ CREATE TABLE specs (
     key           TEXT, -- the idempotency key
     labels        TEXT, -- JSON
     worker_labels TEXT, -- JSON
-    input         BLOB,
+    input         BLOB, created_by TEXT, trigger_payload BLOB,
     PRIMARY KEY (execution, generation)
 ) STRICT, WITHOUT ROWID;
 

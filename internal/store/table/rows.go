@@ -9,7 +9,8 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
-// All tables except the table of executions. If a table has a payload, it is the last column.
+// All tables except the table of executions. If a table has a payload, it is the last column; specs have
+// two payloads.
 var (
 	Specs = &Table[machine.Spec]{"specs", []Column[machine.Spec]{
 		id("execution", Kept, func(s *machine.Spec) []byte { return s.Execution[:] }),
@@ -20,6 +21,8 @@ var (
 		text("key", Null, func(s *machine.Spec) *string { return &s.Key }),
 		labels("labels", func(s *machine.Spec) *map[string]string { return &s.Labels }),
 		labels("worker_labels", func(s *machine.Spec) *map[string]string { return &s.WorkerLabels }),
+		text("created_by", Null, func(s *machine.Spec) *string { return &s.CreatedBy }),
+		blob("trigger_payload", func(s *machine.Spec) *[]byte { return &s.TriggerPayload }),
 		blob("input", func(s *machine.Spec) *[]byte { return &s.Input }),
 	}}
 
