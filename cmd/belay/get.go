@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +19,10 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	return a.readFlag(&cobra.Command{
 		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
-		Long: "Show one execution with its history. -o wide also shows the internal queue and labels of a\n" +
-			"belay run, and the generation: 1, plus one for each time that the ended execution was reopened.",
+		Long: "Show one execution with its history: by whom it was submitted and last modified, its runs, steps,\n" +
+			"children and cost. -o wide also shows the internal queue and labels of a belay run, and the generation:\n" +
+			"1, plus one for each time that the ended execution was reopened. -o json also has the input, the trigger\n" +
+			"payload and all metrics.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -29,19 +30,20 @@ func (a *app) getCommand() *cobra.Command {
 				return err
 			}
 			return a.reading(c.Context(), func(r reader) error {
-				e, err := r.Execution(c.Context(), id)
+				d, err := r.Detail(c.Context(), id)
 				if err != nil {
 					return err
 				}
+				e := d.Execution
 				defer a.noteNoEngine(e)
 				if a.output == "json" {
-					return screen.PrintJSON(a.out, e)
+					return screen.PrintJSON(a.out, d)
 				}
 				events, err := allEvents(c.Context(), r, belay.EventQuery{Execution: id})
 				if err != nil {
 					return err
 				}
-				return a.show(&e, events, owner(c.Context(), r, &e), bulkProgress(c.Context(), r, &e, events))
+				return a.show(&d, events, owner(c.Context(), r, &e), bulkProgress(c.Context(), r, &e, events))
 			})
 		},
 	})
@@ -79,7 +81,8 @@ func owner(ctx context.Context, r reader, e *belay.Execution) string {
 	return fmt.Sprintf("%s, %s; %s", w.Name, from, countdown(w))
 }
 
-func (a *app) show(e *belay.Execution, events []belay.Event, owner, progress string) error {
+func (a *app) show(d *belay.ExecutionDetail, events []belay.Event, owner, progress string) error {
+	e := &d.Execution
 	t := screen.NewTable(a.out)
 	t.Row("id", e.ID.String())
 	t.Row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
@@ -111,11 +114,12 @@ func (a *app) show(e *belay.Execution, events []belay.Event, owner, progress str
 	if !e.Parent.IsZero() {
 		t.Row("parent", e.Parent.String()+" as "+e.ParentKey)
 	}
-	t.Row("submitted", e.CreatedAt.Local().Format(time.DateTime)+" ("+since(e.CreatedAt)+" ago)")
-	t.Row("took", took(e))
-	if e.CostTokens > 0 {
-		t.Row("cost", e.CostTokens.String()+" tokens")
+	t.Row("submitted", whenBy(e.CreatedAt, e.CreatedBy))
+	if !d.ModifiedAt.IsZero() {
+		t.Row("modified", whenBy(d.ModifiedAt, d.ModifiedBy))
 	}
+	t.Row("took", took(e))
+	showMetrics(t, d)
 	if e.Error != nil {
 		t.Row("error", e.Error.Class.String()+": "+e.Error.Message)
 	}

@@ -11,10 +11,10 @@ import (
 // Rule: belay get shows the internal queue and label of a belay run, and the generation, only with
 // -o wide.
 func TestGetShowsInternalsOnlyWithWide(t *testing.T) {
-	e := &belay.Execution{
+	e := &belay.ExecutionDetail{Execution: belay.Execution{
 		Workflow: "command", Queue: "run:ex_1", Generation: 2,
 		Labels: map[string]string{labelLine: "0a1b", "team": "x"},
-	}
+	}}
 	for _, output := range outputs {
 		if output == "json" {
 			continue

@@ -26,6 +26,7 @@ func (a *app) url() string { return "sqlite:" + a.data }
 // that runs the engine, and the reader of a store all implement reader.
 type reader interface {
 	Execution(ctx context.Context, id belay.ExecutionID) (belay.Execution, error)
+	Detail(ctx context.Context, id belay.ExecutionID) (belay.ExecutionDetail, error)
 	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
 	Events(ctx context.Context, q belay.EventQuery) ([]belay.Event, error)
 	Follow(ctx context.Context, q belay.StatusQuery, f func(belay.StatusNews) error) error

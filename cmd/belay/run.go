@@ -252,7 +252,7 @@ func (s *session) submitLine(ctx context.Context, f *runFlags, sub *belay.Submis
 			return e, err
 		}
 	}
-	sub.ID, sub.IdempotencyKey = belay.ExecutionID(embedded.NewID()), f.key
+	sub.ID, sub.IdempotencyKey, sub.Actor = belay.ExecutionID(embedded.NewID()), f.key, actor()
 	sub.Labels[labelLine] = digest
 	sub.Queue = agent.RunQueue + sub.ID.String()
 	if f.key != "" {

@@ -50,7 +50,7 @@ func (a *app) runDocument(ctx context.Context, f *runFlags, file string) error {
 	}
 	in := runner.Input{Document: string(text), Hash: doc.Hash, File: file}
 	if f.input != "" {
-		if in.Input, err = payload(f.input, a.in); err != nil {
+		if in.Input, err = payload("input", f.input, belay.MaxPayload, a.in); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 // submitFlags are the flags of belay submit.
 type submitFlags struct {
 	input, key, queue, version, due string
+	trigger, triggerPayload         string
 	onLost, onNoWorker, idempotency string
 	priority, attempts              int
 	labels, workerLabels            []string
@@ -46,6 +48,7 @@ first has failed or was cancelled.
   belay submit review --input '{"pr": 17}' --key pr-17
   belay submit review --input '{"pr": 17}' --idempotency content
   belay submit review --input @change.json --wait
+  belay submit review --input '{"pr": 17}' --trigger webhook --trigger-payload @hook.json
   belay submit command --repo https://example.org/app.git -- make test
   belay submit http --input '{"url": "https://api.example.org/v1/items"}' --wait
   belay submit loop --external            for an owner from outside: a program that is no
@@ -68,6 +71,11 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	c.Flags().StringVar(&f.idempotency, "idempotency", "",
 		"content: return the execution of the same workflow, version, input and policy that has not ended or has "+
 			"succeeded, if there is one")
+	c.Flags().StringVar(&f.trigger, "trigger", "",
+		"the kind of `source` that starts the execution: manual, cron, event, webhook or queue. The default is manual")
+	c.Flags().StringVar(&f.triggerPayload, "trigger-payload", "",
+		"the data that the source has sent, at most 64 KiB: `JSON`, @FILE, or - for standard input. belay get -o json shows it; "+
+			"the run does not get it")
 	c.Flags().StringVar(&f.queue, "queue", "", "the queue of the execution; by default the queue named default")
 	c.Flags().StringVar(&f.version, "workflow-version", "",
 		"let only workers run the execution that have registered this version of the workflow")
@@ -104,6 +112,8 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	f.own.register(a, c)
 	_ = c.RegisterFlagCompletionFunc("on-no-worker", cobra.FixedCompletions([]string{"wait", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("trigger", cobra.FixedCompletions(triggerWords,
+		cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("idempotency", cobra.FixedCompletions([]string{"content"},
 		cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
@@ -123,7 +133,7 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	}
 	s := belay.Submission{
 		ID: belay.ExecutionID(embedded.NewID()), Workflow: args[0], Version: f.version, Queue: f.queue,
-		Priority:       f.priority,
+		Priority: f.priority, Actor: actor(), Trigger: belay.Trigger(f.trigger),
 		IdempotencyKey: f.key, Idempotency: belay.Idempotency(f.idempotency), External: f.external,
 		Policy: belay.Policy{
 			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),
@@ -147,15 +157,36 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	if s.DueAt, err = moment("due", f.due, time.Now()); err != nil {
 		return s, err
 	}
+	if err := f.triggered(&s, stdin); err != nil {
+		return s, err
+	}
 	if command != nil || f.job.repo != "" || f.job.ref != "" || len(f.job.env) > 0 {
 		err = f.command(&s, command)
 	} else {
-		s.Input, err = payload(f.input, stdin)
+		s.Input, err = payload("input", f.input, belay.MaxPayload, stdin)
 	}
 	if err == nil {
 		err = checkInput(s.Workflow, s.Input)
 	}
 	return s, err
+}
+
+// triggerWords are the values of --trigger. Belay itself starts children.
+var triggerWords = []string{
+	string(belay.TriggerManual), string(belay.TriggerCron), string(belay.TriggerEvent), string(belay.TriggerWebhook),
+	string(belay.TriggerQueue),
+}
+
+// triggered sets the payload of the trigger, and returns an error if a flag about the trigger is wrong.
+func (f *submitFlags) triggered(s *belay.Submission, stdin io.Reader) (err error) {
+	switch {
+	case f.trigger != "" && !slices.Contains(triggerWords, f.trigger):
+		return usage("--trigger is %s; it can be %s", quoted(f.trigger), strings.Join(triggerWords, ", "))
+	case f.input == "-" && f.triggerPayload == "-":
+		return usage("standard input is either the --input or the --trigger-payload, not both")
+	}
+	s.TriggerPayload, err = payload("trigger-payload", f.triggerPayload, belay.MaxTriggerPayload, stdin)
+	return err
 }
 
 // checkInput returns an error if a built-in workflow cannot run with an input, or must not store it.
@@ -197,9 +228,9 @@ func (f *submitFlags) command(s *belay.Submission, argv []string) error {
 	return err
 }
 
-// payload returns the JSON of --input: the text itself, the content of @FILE, or standard input
-// for -.
-func payload(text string, stdin io.Reader) (json.RawMessage, error) {
+// payload returns the JSON of a flag: the text itself, the content of @FILE, or standard input for -. The JSON
+// has at most most bytes.
+func payload(flag, text string, most int, stdin io.Reader) (json.RawMessage, error) {
 	data := []byte(text)
 	var err error
 	switch {
@@ -211,17 +242,17 @@ func payload(text string, stdin io.Reader) (json.RawMessage, error) {
 		data, err = readFile(text[1:])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the input: %w", err)
+		return nil, fmt.Errorf("read the %s: %w", flag, err)
 	}
 	data = bytes.TrimSpace(data)
-	if len(data) > belay.MaxPayload {
+	if len(data) > most {
 		return nil, &belay.Error{
-			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the input has more than %d bytes", belay.MaxPayload),
+			Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the %s has more than %d bytes", flag, most),
 		}
 	}
 	if !json.Valid(data) {
 		return nil, &belay.Error{
-			Code: belay.CodeInvalid, Message: "the input is not JSON: " + quoted(screen.Line(string(data))) +
+			Code: belay.CodeInvalid, Message: "the " + flag + " is not JSON: " + quoted(screen.Line(string(data))) +
 				"; in JSON a text needs quotes, as in '\"text\"'",
 		}
 	}
