@@ -21,6 +21,10 @@ func (full) Execution(context.Context, belay.ExecutionID) (belay.Execution, erro
 	return belay.Execution{}, errFull
 }
 
+func (full) Detail(context.Context, belay.ExecutionID) (belay.ExecutionDetail, error) {
+	return belay.ExecutionDetail{}, errFull
+}
+
 func (full) Submit(_ context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	out := make([]belay.Submitted, len(s))
 	for i := range out {
