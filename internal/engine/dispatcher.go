@@ -172,7 +172,8 @@ func (c *claim) mayWin(l *lane, now machine.Time) bool {
 
 // idle reports whether the worker runs nothing.
 func (c *claim) idle() bool {
-	return c.session.spec.Capacity > 0 && c.request.Slots >= c.session.spec.Capacity
+	s := c.session
+	return s.spec.Capacity > 0 && (c.request.Slots >= s.spec.Capacity || s.counted && s.running == 0)
 }
 
 // join returns commands for the parked claims (claims that wait for work) that may take executions

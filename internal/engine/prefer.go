@@ -136,9 +136,10 @@ func nameOf(b *batch, id belay.WorkerID) string {
 // batch. It does not see the commits of other servers; a heartbeat of the worker corrects its number,
 // because the store reads the worker's runs for it.
 func (d *dispatcher) countRunsLocked(b *batch) {
-	for id, held := range b.rows.Held {
+	for _, id := range b.need.Held {
 		if s := d.sessions[id]; s != nil {
-			s.running = len(held)
+			s.running, s.counted = len(b.rows.Held[id]), true
+			s.idleLocked()
 		}
 	}
 	var s *session // the session of the previous run in the list: the runs of one worker often follow each other
@@ -154,7 +155,17 @@ func (d *dispatcher) countRunsLocked(b *batch) {
 		}
 		if r.EndedSeq != 0 {
 			s.running = max(0, s.running-1)
+			s.idleLocked()
 		}
+	}
+}
+
+// idleLocked wakes the claim of a session that runs nothing any more, if an execution may wait for an idle worker. The
+// claim may have asked for fewer slots than the worker has, because it was sent before the last run ended.
+func (s *session) idleLocked() {
+	if s.running == 0 && s.waiting != nil &&
+		slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.ID.IsAlone() && l.hint != 0 }) {
+		s.waiting.notifyClaim()
 	}
 }
 

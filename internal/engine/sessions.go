@@ -19,6 +19,7 @@ type session struct {
 	noClaims  bool    // the session is cordoned or unhealthy, or was when last seen: each new claim checks it again
 	waiting   *claim
 	running   int          // number of the worker's runs, as far as this server knows
+	counted   bool         // running was right at the opening or at a heartbeat, and this server saw all changes since
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
 	used      machine.Time // when a call last used the session
@@ -138,6 +139,7 @@ func (d *dispatcher) changedLocked(w *machine.Worker) {
 		return
 	}
 	s := d.openedLocked(w.Spec)
+	s.counted = s.counted || w.New // this server sees all runs of a session from its beginning
 	if s.noClaims = claimsNothing(w.State); !s.noClaims && s.waiting != nil {
 		s.waiting.notifyClaim()
 	}

@@ -28,14 +28,22 @@ type lab struct {
 	log []string // the inputs of the workflow note, in the order of their runs
 	// broken are the inputs with which note fails.
 	broken map[string]bool
+	gate   chan struct{} // the workflow gate ends when it is closed
 }
 
 func newLab(t *testing.T, change ...func(o *worker.Options)) *lab {
-	l := &lab{t: t, broken: map[string]bool{}}
+	l := &lab{t: t, broken: map[string]bool{}, gate: make(chan struct{})}
 	l.kit = belaytest.Open(func(w *worker.Worker) {
 		worker.Register(w, runner.Workflow, (&runner.Runner{}).Run)
 		worker.Register(w, "note", l.note)
 		worker.Register(w, "big", func(_ context.Context, n int) (string, error) { return strings.Repeat("x", n), nil })
+		worker.Register(w, "gate", func(ctx context.Context, _ any) (any, error) {
+			select {
+			case <-l.gate:
+			case <-ctx.Done():
+			}
+			return nil, context.Cause(ctx)
+		})
 		worker.Register(w, "echo", func(_ context.Context, v any) (any, error) { return v, nil })
 		worker.Register(w, "slow", func(ctx context.Context, v any) (any, error) {
 			switch v {
