@@ -16,9 +16,10 @@ const (
 	// fullPause is how long a worker without free slots waits for a slot before it sends a claim
 	// for 0 slots. The reply to such a claim has only Attention, the request to send a heartbeat.
 	fullPause = 50 * time.Millisecond
-	// attentionPause is the pause after a heartbeat that a claim's Attention has requested. It
-	// prevents a busy loop if every reply has Attention.
-	attentionPause = 10 * time.Millisecond
+	// The pause between two heartbeats that Attention in replies to claims has requested is as long as the first of the
+	// two took, within these limits. So a worker that gets very many signals spends at most half of its time on such
+	// heartbeats, and a worker whose run waits for one child after the other does not wait for a timer.
+	leastAttentionPause, attentionPause = time.Millisecond, 10 * time.Millisecond
 	// claimRefusals is the number of consecutive errors after which the worker stops repeating a
 	// claim and uses the next number. Until then the store counts the executions that the claim may
 	// have won as running, although no worker runs them.
@@ -139,9 +140,11 @@ func (s *session) claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 	return s.w.b.Claim(ctx, r)
 }
 
-// heartbeatNow sends a heartbeat and waits for its reply.
+// heartbeatNow sends a heartbeat and waits for its reply. If the last heartbeat that it has sent was a moment ago, it
+// first pauses.
 func (s *session) heartbeatNow(ctx context.Context) {
-	done := make(chan struct{})
+	retry.Sleep(ctx, time.Until(s.attendAfter))
+	sent, done := time.Now(), make(chan struct{})
 	select {
 	case s.now <- done:
 	case <-ctx.Done():
@@ -149,7 +152,8 @@ func (s *session) heartbeatNow(ctx context.Context) {
 	}
 	select {
 	case <-done:
-		retry.Sleep(ctx, attentionPause)
+		now := time.Now()
+		s.attendAfter = now.Add(min(max(now.Sub(sent), leastAttentionPause), attentionPause))
 	case <-ctx.Done():
 	}
 }

@@ -22,6 +22,8 @@ type session struct {
 	// sent or, before the first heartbeat, the request that opened the session. Only the goroutine
 	// of heartbeats uses it.
 	acked time.Duration
+	// attendAfter is when heartbeatNow may send a heartbeat again. Only the goroutine of claims uses it.
+	attendAfter time.Time
 
 	// ctx ends when the session is lost or the worker has stopped.
 	ctx context.Context
