@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/belaydev/belay"
 )
 
 // check reports every value of a node that is not of the type. what names the node in messages.
@@ -129,6 +131,8 @@ func (r *report) checkText(n *node, t *Type, what string) {
 		r.add(n.at, "", "%s must not be empty", what)
 	case t.Max > 0 && len(s) > t.Max:
 		r.add(n.at, "", "%s has %d bytes; the limit is %d", what, len(s), t.Max)
+	case t.Max == belay.MaxName && strings.Contains(s, "${{"):
+		r.add(n.at, "write the name itself", "%s cannot contain expressions", what)
 	case t.Max > 0 && t.Max <= 200 && strings.ContainsFunc(s, unicode.IsControl):
 		r.add(n.at, "", "%s may not have control characters", what)
 	}
@@ -172,6 +176,10 @@ func (r *report) checkMap(n *node, t *Type, what string) {
 	}
 	for i, k := range n.keys {
 		f := fieldOf(t.Fields, k.name)
+		if why := later[k.name]; f == nil && why != "" && what == document {
+			r.add(k.at, "remove it: "+why, "the document has the key %s, which Belay does not have yet", quoted(k.name))
+			continue
+		}
 		if f == nil {
 			suggestion := orList(k.name, known)
 			r.add(k.at, suggestion, "%s has no key %s", what, quoted(k.name))
@@ -189,6 +197,11 @@ func (r *report) checkMap(n *node, t *Type, what string) {
 				f.Name)
 		}
 	}
+}
+
+// later are keys that a document will have, with the way to do without them.
+var later = map[string]string{
+	"on": "a document does not start by itself; start it with belay run, for example from cron",
 }
 
 // document names the whole document in messages.

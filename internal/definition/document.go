@@ -42,6 +42,7 @@ type Task struct {
 	Timeout      belay.Duration
 	Target       string
 	Concurrency  *belay.Concurrency
+	Requires     *belay.Requires
 	Queue        string
 	WorkerLabels map[string]string
 	OnFailure    OnFailure

@@ -84,6 +84,13 @@ var concurrencyType = Type{Kind: kindMap, Fields: []Field{
 		Type: Type{Kind: kindNumber, Min: 1, Max: belay.MaxConcurrency, Example: "2"}},
 }}
 
+var requiresType = Type{Kind: kindMap, Fields: []Field{
+	{Name: "resource", Required: true, Type: text("gpu"), Doc: "The name of the resource."},
+	{Name: "mode", Required: true, Type: text("llama"), Doc: "The mode in which the task uses the resource."},
+	{Name: "preemptible", Type: Type{Kind: kindBool}, Default: "false", Doc: "Whether a run of the task yields at " +
+		"its next step or wait, when another mode has waited for the maximum wait."},
+}}
+
 // shared are the fields that a task has, and for which defaults gives all tasks a value.
 var shared = []Field{
 	{Name: "retry", Type: retryType, Doc: "How often, and after which delay, a failed task is tried again. A command " +
@@ -124,6 +131,8 @@ var taskFields = append([]Field{
 	{Name: "target", Type: text("payments:charge"), Doc: "The external service that the task calls. All executions " +
 		"that name a target share its circuit breaker."},
 	{Name: "concurrency", Type: concurrencyType, Doc: "A limit on how many executions run at the same time."},
+	{Name: "requires", Type: requiresType, Doc: "A resource and its mode. Runs of the same mode share the resource; " +
+		"the task waits while the resource is in another mode."},
 	{Name: "outputs", Type: Type{Kind: kindAny, Expression: true}, Doc: "The output of the task, made of `output`, " +
 		"which is what the work has returned."},
 }, shared...)

@@ -147,6 +147,8 @@ func Reference() string {
 	table(&b, retryType.Fields)
 	b.WriteString("\n### concurrency\n\n")
 	table(&b, concurrencyType.Fields)
+	b.WriteString("\n### requires\n\n")
+	table(&b, requiresType.Fields)
 	b.WriteString("\n### on_failure\n\nA text, or a map with this key:\n\n")
 	table(&b, onFailureType.Or[0].Fields)
 	for i := range Kinds {

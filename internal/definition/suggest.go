@@ -2,6 +2,7 @@ package definition
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,9 @@ const longest = 64
 
 func nearest(unknown string, known []string) string {
 	unknown = strings.ToLower(unknown)
+	if stem, plural := strings.CutSuffix(unknown, "ies"); plural && slices.Contains(known, stem+"y") {
+		return stem + "y"
+	}
 	best, least := "", 0
 	for _, k := range known {
 		if len(unknown) > longest || len(k) > longest {

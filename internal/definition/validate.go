@@ -146,6 +146,12 @@ func (v *validator) settings(t *Task) {
 	if c := t.node.get("concurrency"); c != nil {
 		t.Concurrency = &belay.Concurrency{Name: c.get("name").text(), Max: integer(c.get("max"), 1)}
 	}
+	if q := t.node.get("requires"); q != nil {
+		t.Requires = &belay.Requires{Resource: q.get("resource").text(), Mode: q.get("mode").text()}
+		if p := q.get("preemptible"); p != nil {
+			t.Requires.Preemptible = p.value == true
+		}
+	}
 	t.OnFailure = OnFailure{Reaction: Fail}
 	if f := v.setting(t, "on_failure"); f != nil {
 		if f.kind == mapNode {
@@ -158,7 +164,7 @@ func (v *validator) settings(t *Task) {
 	if t.Kind == nil || !t.Kind.Inline {
 		return
 	}
-	for _, name := range []string{"retry", "queue", "worker_labels", "target", "concurrency", "foreach"} {
+	for _, name := range []string{"retry", "queue", "worker_labels", "target", "concurrency", "requires", "foreach"} {
 		if n := t.node.get(name); n != nil {
 			v.add(n.at, "remove it", "task %s: %s cannot have %s, because the execution itself waits", quoted(t.ID),
 				t.Uses,

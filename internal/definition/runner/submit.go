@@ -14,7 +14,7 @@ import (
 // submission returns the child of a task or item, without its key.
 func (x *execution) submission(ctx context.Context, t *task, item int) (belay.Submission, error) {
 	s := belay.Submission{Workflow: t.Uses, Queue: t.Queue, WorkerLabels: t.WorkerLabels, Policy: policyOf(t.Task)}
-	s.Target, s.Concurrency = t.Target, t.Concurrency
+	s.Target, s.Concurrency, s.Requires = t.Target, t.Concurrency, t.Requires
 	with, err := x.with(ctx, t, item)
 	if err != nil {
 		return s, err
@@ -41,8 +41,9 @@ func (x *execution) submission(ctx context.Context, t *task, item int) (belay.Su
 	if err != nil {
 		return s, err
 	}
-	if own := x.run.Assignment().Queue; s.Queue == "" && t.Kind != nil && t.Uses != "workflow" &&
-		x.runner.Private != "" && strings.HasPrefix(own, x.runner.Private) {
+	here := t.Kind != nil && (t.Uses != "workflow" || s.Workflow == Workflow)
+	if own := x.run.Assignment().Queue; s.Queue == "" && here && x.runner.Private != "" &&
+		strings.HasPrefix(own, x.runner.Private) {
 		s.Queue = own
 	}
 	if input != nil {
