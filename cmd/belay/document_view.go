@@ -21,11 +21,16 @@ type documentView struct {
 	*view
 	doc *definition.Document
 
-	mu    sync.Mutex
-	id    belay.ExecutionID
-	since map[string]time.Time // the start of each task and item that is under way
-	items map[string]*itemCount
-	ended int
+	// prefix is the path of the task that started this document, with a slash; it is empty for the document of the
+	// command line, whose view has the views of all documents that tasks have started.
+	prefix string
+
+	mu     sync.Mutex
+	id     belay.ExecutionID
+	since  map[string]time.Time // the start of each task and item that is under way
+	items  map[string]*itemCount
+	ended  int
+	nested map[belay.ExecutionID]*documentView
 }
 
 // itemCount counts the items of a foreach.
@@ -34,8 +39,20 @@ type itemCount struct{ open, succeeded, failed int }
 func newDocumentView(a *app, doc *definition.Document, isolated bool) *documentView {
 	return &documentView{
 		view: newView(a, &agent.Job{}, isolated), doc: doc, since: map[string]time.Time{},
-		items: map[string]*itemCount{},
+		items: map[string]*itemCount{}, nested: map[belay.ExecutionID]*documentView{},
 	}
+}
+
+// below returns the view of a document that the task with the path has started.
+func (v *documentView) below(id belay.ExecutionID, path string) *documentView {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.nested[id] == nil {
+		v.nested[id] = &documentView{
+			view: v.view, prefix: path + "/", since: map[string]time.Time{}, items: map[string]*itemCount{},
+		}
+	}
+	return v.nested[id]
 }
 
 // Begun says how far earlier runs have come.
@@ -45,7 +62,7 @@ func (v *documentView) Begun(id belay.ExecutionID, d *definition.Document, ended
 	first := v.ended == 0 && len(v.since) == 0
 	v.ended, v.id = ended, id
 	v.mu.Unlock()
-	if ended > 0 && first {
+	if ended > 0 && first && v.prefix == "" {
 		v.say("%d of %s are done already", ended, screen.Plural(len(d.Tasks), "task"))
 	}
 }
@@ -61,6 +78,7 @@ func (v *documentView) Started(key string, t *definition.Task, child belay.Execu
 	}
 	id := v.id
 	v.mu.Unlock()
+	key = v.prefix + key
 	switch {
 	case t.Uses == "approval":
 		v.say("%s waits for an answer: belay signal %s %s --payload '{\"approved\": true}'", key, id, signalOf(t))
@@ -116,7 +134,7 @@ func (v *documentView) Ended(key string, t *definition.Task, state, message stri
 		v.showRunning()
 		return
 	}
-	line := key + " " + state + count
+	line := v.prefix + key + " " + state + count
 	if known && state != "skipped" && state != "blocked" {
 		line += " after " + screen.Short(time.Since(since))
 	}
@@ -133,6 +151,9 @@ func (v *documentView) Ended(key string, t *definition.Task, state, message stri
 
 // showRunning shows the running tasks in the status line.
 func (v *documentView) showRunning() {
+	if v.prefix != "" {
+		return
+	}
 	v.mu.Lock()
 	var names []string
 	for key := range v.since {

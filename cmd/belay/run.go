@@ -34,6 +34,7 @@ type runFlags struct {
 	resume, isolated bool
 	timeout, grace   time.Duration
 	steps, env       []string
+	budget           costFlag
 	own              ownGates
 }
 
@@ -78,7 +79,8 @@ belay run shows their progress. --key and --resume work as for commands; --resum
 continues the newest unfinished execution of the same document with the same input.
 
   belay run nightly.yaml
-  belay run deploy.yaml --input '{"version": "1.4"}' --resume`,
+  belay run deploy.yaml --input '{"version": "1.4"}' --resume
+  belay run review.yaml --budget 20000`,
 		ValidArgsFunction: completeDocuments,
 		RunE: func(c *cobra.Command, args []string) error {
 			if file, err := documentArg(c, args); file != "" || err != nil {
@@ -116,6 +118,9 @@ continues the newest unfinished execution of the same document with the same inp
 	c.Flags().StringArrayVar(&f.steps, "step", nil,
 		"a durable step, as `name=command`, which sh runs; may be repeated; replaces COMMAND")
 	c.Flags().StringSliceVar(&f.env, "env", nil, "pass on the environment variable `NAME`; its value is not stored")
+	c.Flags().Var(&f.budget, "budget",
+		"the budget of a new execution, as a number of `tokens` such as 12.5: when the agents of a document have used "+
+			"it, the execution is paused until belay budget raises it")
 	f.own.register(a, c)
 	_ = c.MarkFlagDirname("repo")
 	return c
@@ -253,6 +258,7 @@ func (s *session) submitLine(ctx context.Context, f *runFlags, sub *belay.Submis
 		}
 	}
 	sub.ID, sub.IdempotencyKey, sub.Actor = belay.ExecutionID(embedded.NewID()), f.key, actor()
+	sub.Budget = f.budget.budget
 	sub.Labels[labelLine] = digest
 	sub.Queue = agent.RunQueue + sub.ID.String()
 	if f.key != "" {

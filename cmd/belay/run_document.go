@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -82,35 +85,50 @@ const documentSlots = 16
 
 // documentWorkflows returns the function that registers the workflows of a document's tasks.
 func (s *session) documentWorkflows(doc *definition.Document, v *documentView) (func(w *worker.Worker), error) {
-	var assistant *agent.Assistant
-	var requests *httptask.Caller
+	kinds := map[string]string{} // the kinds of tasks, each with the id of a task
 	for _, t := range doc.Tasks {
-		switch t.Uses {
-		case agent.Prompted:
-			var err error
-			if assistant, err = s.assistant(t.ID); err != nil {
-				return nil, err
-			}
-		case httptask.Workflow:
-			var err error
-			if requests, err = s.requests(); err != nil {
-				return nil, err
+		kinds[t.Uses] = t.ID
+	}
+	_, nested := kinds["workflow"] // the tasks of a document that a task starts are not known yet
+	prompted, http := func(w *worker.Worker) {}, func(w *worker.Worker) {}
+	if id, own := kinds[agent.Prompted]; own || nested {
+		assistant, err := s.assistant(cmp.Or(id, "with uses: agent"))
+		switch {
+		case err == nil:
+			prompted = func(w *worker.Worker) { worker.Register(w, agent.Prompted, assistant.Run) }
+		case own:
+			return nil, err
+		default:
+			prompted = func(w *worker.Worker) {
+				fail := func(context.Context, any) (any, error) { return nil, belay.Permanent(err) }
+				worker.Register(w, agent.Prompted, fail)
 			}
 		}
 	}
+	if _, own := kinds[httptask.Workflow]; own || nested {
+		requests, err := s.requests()
+		if err != nil {
+			return nil, err
+		}
+		http = func(w *worker.Worker) { worker.Register(w, httptask.Workflow, requests.Run) }
+	}
 	return func(w *worker.Worker) {
-		worker.Register(w, runner.Workflow, (&runner.Runner{Observer: v, Private: agent.RunQueue}).Run)
+		root := &runner.Runner{Observer: v, Private: agent.RunQueue}
+		worker.Register(w, runner.Workflow, func(ctx context.Context, in runner.Input) (json.RawMessage, error) {
+			path := s.taskPath(ctx)
+			if path == "" {
+				return root.Run(ctx, in)
+			}
+			nested := &runner.Runner{Observer: v.below(workflow.Execution(ctx), path), Private: agent.RunQueue}
+			return nested.Run(ctx, in)
+		})
 		worker.Register(w, agent.Workflow, func(ctx context.Context, j agent.Job) (agent.Result, error) {
 			one := *s.runner
-			one.Observer = v.task(s.taskName(ctx))
+			one.Observer = v.task(s.taskPath(ctx))
 			return one.Run(ctx, j)
 		})
-		if assistant != nil {
-			worker.Register(w, agent.Prompted, assistant.Run)
-		}
-		if requests != nil {
-			worker.Register(w, httptask.Workflow, requests.Run)
-		}
+		prompted(w)
+		http(w)
 	}, nil
 }
 
@@ -123,13 +141,19 @@ func (s *session) requests() (*httptask.Caller, error) {
 	return caller(cfg, func() belay.Backend { return s.backend }, slog.Default())
 }
 
-// taskName returns the name of the task that a run belongs to.
-func (s *session) taskName(ctx context.Context) string {
-	e, err := s.backend.Execution(ctx, workflow.Execution(ctx))
-	if err != nil || e.ParentKey == "" {
-		return "command" // only the prefix of the output is lost
+// taskPath returns the name of the task that a run belongs to, after the names of the tasks that started the documents
+// around it. It is empty for the document of the command line.
+func (s *session) taskPath(ctx context.Context) string {
+	var path []string
+	for id := workflow.Execution(ctx); !id.IsZero() && len(path) <= runner.MaxNesting; {
+		e, err := s.backend.Execution(ctx, id)
+		if err != nil || e.ParentKey == "" {
+			break // after an error, only a part of the prefix of the output is lost
+		}
+		path, id = append(path, e.ParentKey), e.Parent
 	}
-	return e.ParentKey
+	slices.Reverse(path)
+	return strings.Join(path, "/")
 }
 
 // assistant returns what runs the agents of a document, as the configuration of belay worker describes them.

@@ -201,6 +201,9 @@ var announcedActions = []belay.Action{
 	belay.ActionPause, belay.ActionResume, belay.ActionCancel, belay.ActionSteal, belay.ActionPreempt,
 }
 
+// pausedByBudget is the reason with which Belay pauses an execution that has spent its budget.
+const pausedByBudget = "budget"
+
 // announceActions prints the actions of operators on the execution until it ends.
 func (s *session) announceActions(ctx context.Context, e *belay.Execution) {
 	after := e.Seq
@@ -221,6 +224,9 @@ func (s *session) announceActions(ctx context.Context, e *belay.Execution) {
 			}
 			if slices.Contains(announcedActions, belay.Action(ev.Kind)) {
 				s.view.say("%s %s", ev.Kind, describe(ev))
+			}
+			if belay.Action(ev.Kind) == belay.ActionPause && ev.Text == pausedByBudget {
+				s.view.say("its budget is spent; it goes on after: belay budget %s --cost TOKENS", e.ID)
 			}
 		}
 	}
@@ -297,7 +303,7 @@ func notify(c chan os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) 
 
 // pausedText says how a paused execution continues.
 func pausedText(e *belay.Execution) string {
-	if e.Reason != nil && e.Reason.Code == "budget" {
+	if e.Reason != nil && e.Reason.Code == pausedByBudget {
 		return fmt.Sprintf("%s is paused: %s; see: belay explain %s", e.ID, e.Reason.Text, e.ID)
 	}
 	return fmt.Sprintf("%s is paused; continue it with: belay resume %s", e.ID, e.ID)
