@@ -33,6 +33,7 @@ var roles = map[string]func() error{
 	"counter":     counterProcess,
 	"engine":      engineProcess,
 	"gated":       gatedProcess,
+	"items":       itemProcess,
 	"listener":    listenerProcess,
 	"participant": participantProcess,
 	"tasks":       taskProcess,

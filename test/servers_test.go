@@ -20,7 +20,7 @@ import (
 // group is several real servers on one database.
 type group struct {
 	*place
-	url     string // the address of the database
+	url     string // the address of the database; empty for the data directory of the place
 	members []*member
 }
 
@@ -64,7 +64,9 @@ func freeAddress(t *testing.T) string {
 func (m *member) start() {
 	m.group.t.Helper()
 	cmd := m.group.command("serve", "--listen", m.listen)
-	cmd.Env = append(cmd.Env, "BELAY_STORE="+m.group.url)
+	if m.group.url != "" {
+		cmd.Env = append(cmd.Env, "BELAY_STORE="+m.group.url)
+	}
 	m.proc = m.group.start(cmd)
 	m.proc.until("the server is ready", func() bool { return ready.MatchString(m.proc.err.String()) })
 }
