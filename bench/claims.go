@@ -128,7 +128,28 @@ func claims() []claim {
 		claim{
 			Name: "server ready", Mine: "idle" + http, What: "ready_ms", Bound: true, Aim: 300, Floor: 600, Unit: "ms",
 		},
-	), append(crowds(), together()...)...)
+	), slices.Concat(written(), crowds(), together())...)
+}
+
+// written returns the aims of the trials in which documents and functions in Go start the same children.
+func written() (all []claim) {
+	for _, store := range []string{"sqlite", "postgres"} {
+		for _, variant := range []string{"default", "http"} {
+			mine := "documents/" + store + "/belay/" + variant
+			where := map[string]string{"default": " on " + store, "http": " on " + store + " through HTTP"}[variant]
+			all = append(all,
+				claim{Name: "chain of ten tasks in a document" + where + ", p50", Mine: mine, What: "chain_p50_ms",
+					Bound: true, Aim: 100, Floor: 200, Unit: "ms"},
+				claim{Name: "the same, to the chain in Go", Mine: mine, Others: []string{mine}, What: "chain_p50_ms",
+					Beside: "chain_go_p50_ms", Bound: true, Open: true},
+				claim{Name: "fan-out of 100 tasks in a document" + where + ", p50", Mine: mine, What: "fan_p50_ms",
+					Bound: true, Aim: 300, Floor: 600, Unit: "ms"},
+				claim{Name: "the same, to the fan-out in Go", Mine: mine, Others: []string{mine}, What: "fan_p50_ms",
+					Beside: "fan_go_p50_ms", Bound: true, Open: true},
+			)
+		}
+	}
+	return all
 }
 
 // crowds returns the aims of the trials in which producers submit at ten times the best rate. No

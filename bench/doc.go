@@ -49,6 +49,14 @@
 //
 //	go run . -only gates,parked
 //
+// # Documents
+//
+// The trial documents runs a chain of ten tasks that do nothing and a fan-out of a hundred, as documents and as
+// functions in Go that start the same children, on both stores, in process and through HTTP. It prints the time from
+// the submission until the caller knows the end, and in process the number of commits.
+//
+//	go run . -only documents
+//
 // # The registry
 //
 // The trial register lets 20 processes register again and again in the registry of one machine. The

@@ -44,11 +44,11 @@ func (p planned) who() string {
 }
 
 // comparable reports whether the bench program of another revision can carry out the trial too. It
-// can do so if the trial runs Belay in the trial's own process and uses no gates, which an older
-// revision may not have.
+// can do so if the trial runs Belay in the trial's own process and uses no gates and no documents,
+// which an older revision may not have.
 func (p planned) comparable() bool {
 	return p.Contender == belayIn.Contender && p.Variant == belayIn.Variant && p.store != "repo" &&
-		p.Measure != trial.Gates && p.Measure != trial.Parked
+		p.Measure != trial.Gates && p.Measure != trial.Parked && p.Measure != trial.Documents
 }
 
 // sizes are the numbers and durations of the measures, such as how many executions they submit.
@@ -60,6 +60,7 @@ type sizes struct {
 	think                   time.Duration
 	parked, pairs           int
 	slice                   time.Duration
+	flows                   int
 }
 
 // contending is the number of processes that register at once in the trial Register.
@@ -73,12 +74,12 @@ func (o options) sizes() sizes {
 		return sizes{n: 20_000, rows: 50_000, held: 2000, gated: 1000, load: 1500 * time.Millisecond,
 			beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
 			jobs: 6, atOnce: 3, think: 400 * time.Millisecond,
-			parked: 2000, pairs: 2, slice: time.Second}
+			parked: 2000, pairs: 2, slice: time.Second, flows: 5}
 	}
 	return sizes{n: 100_000, rows: 300_000, held: 10_000, gated: 10_000, load: 5 * time.Second, beats: 20 * time.Second,
 		idle: 30 * time.Second, wait: 10 * time.Second, kills: 5,
 		jobs: 50, atOnce: 10, think: 3 * time.Second,
-		parked: 10_000, pairs: 10, slice: 1500 * time.Millisecond}
+		parked: 10_000, pairs: 10, slice: 1500 * time.Millisecond, flows: 40}
 }
 
 // The contenders: Belay in the process and through HTTP, and its peers.
@@ -140,6 +141,11 @@ func plan(o options) []planned {
 		add(belayHTTP, "postgres", false, hot)
 		add(belayThree, "postgres", false, hot)
 		add(belayIn, "sqlite", false, hot)
+	}
+	for _, store := range []string{"sqlite", "postgres"} {
+		for _, who := range []trial.Request{belayIn, belayHTTP} {
+			add(who, store, false, trial.Request{Measure: trial.Documents, N: z.flows})
+		}
 	}
 	if !o.quick {
 		add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Takeover, N: 1})

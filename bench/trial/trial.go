@@ -18,23 +18,24 @@ type Measure string
 
 // The measures.
 const (
-	Ceiling  Measure = "ceiling"  // the database alone: single commits and bulk rows
-	Drain    Measure = "drain"    // running executions that were submitted before the worker started
-	Flow     Measure = "flow"     // submitting and running executions, and waiting for each
-	Steps    Measure = "steps"    // steps, ten in each execution, each saved before the next begins
-	Submit   Measure = "submit"   // submissions of one execution each, each acknowledged
-	Bulk     Measure = "bulk"     // submissions of a thousand executions in one call
-	Latency  Measure = "latency"  // the time from the submission to the first line of the function
-	Takeover Measure = "takeover" // the time from the kill of a worker until another worker runs its execution
-	Loaded   Measure = "loaded"   // Drain in a store with many ended and many waiting executions
-	Hold     Measure = "hold"     // the cost of idle executions that have an owner
-	Idle     Measure = "idle"     // the cost of an idle server
-	Lease    Measure = "lease"    // the time to lock one execution, compared with one commit
-	Overload Measure = "overload" // submitting at ten times the best rate that the system can sustain
-	Gates    Measure = "gates"    // Drain with executions that all name one limit
-	Parked   Measure = "parked"   // Flow beside many executions that wait at a full limit, compared with Flow alone
-	Jobs     Measure = "jobs"     // coding agents at once on one repository
-	Register Measure = "register" // registrations of many processes in the registry of one machine
+	Ceiling   Measure = "ceiling"   // the database alone: single commits and bulk rows
+	Drain     Measure = "drain"     // running executions that were submitted before the worker started
+	Flow      Measure = "flow"      // submitting and running executions, and waiting for each
+	Steps     Measure = "steps"     // steps, ten in each execution, each saved before the next begins
+	Submit    Measure = "submit"    // submissions of one execution each, each acknowledged
+	Bulk      Measure = "bulk"      // submissions of a thousand executions in one call
+	Latency   Measure = "latency"   // the time from the submission to the first line of the function
+	Takeover  Measure = "takeover"  // the time from the kill of a worker until another worker runs its execution
+	Loaded    Measure = "loaded"    // Drain in a store with many ended and many waiting executions
+	Hold      Measure = "hold"      // the cost of idle executions that have an owner
+	Idle      Measure = "idle"      // the cost of an idle server
+	Lease     Measure = "lease"     // the time to lock one execution, compared with one commit
+	Overload  Measure = "overload"  // submitting at ten times the best rate that the system can sustain
+	Gates     Measure = "gates"     // Drain with executions that all name one limit
+	Parked    Measure = "parked"    // Flow beside many executions that wait at a full limit, compared with Flow alone
+	Documents Measure = "documents" // the time that a chain of tasks and a fan-out take, as documents and in Go
+	Jobs      Measure = "jobs"      // coding agents at once on one repository
+	Register  Measure = "register"  // registrations of many processes in the registry of one machine
 )
 
 // Variant names the settings with which a contender runs.
