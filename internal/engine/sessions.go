@@ -19,7 +19,7 @@ type session struct {
 	noClaims  bool    // the session is cordoned or unhealthy, or was when last seen: each new claim checks it again
 	waiting   *claim
 	running   int          // number of the worker's runs, as far as this server knows
-	counted   bool         // running was right at the opening or at a heartbeat, and this server saw all changes since
+	counted   bool         // running was read at the opening or at a heartbeat; later wins at other servers lack
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
 	used      machine.Time // when a call last used the session
