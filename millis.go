@@ -2,16 +2,17 @@ package belay
 
 import "encoding/json"
 
-// The following types have the fields of Policy, Worker, Session and GatePace but not their methods.
+// The following types have the fields of Policy, Worker and so on, but not their methods.
 // The MarshalJSON methods below embed them to write each duration twice: as text that people read,
 // such as "1m30s", and in whole milliseconds in a field whose name ends in _ms, for programs in other
 // languages. When package json reads one of these types, it uses the text and ignores the
 // milliseconds.
 type (
-	policyFields   Policy
-	workerFields   Worker
-	sessionFields  Session
-	gatePaceFields GatePace
+	policyFields       Policy
+	workerFields       Worker
+	sessionFields      Session
+	gatePaceFields     GatePace
+	gateResourceFields GateResourceInfo
 )
 
 // MarshalJSON writes each duration of the policy also in milliseconds.
@@ -58,6 +59,24 @@ func (p GatePace) MarshalJSON() ([]byte, error) {
 		gatePaceFields
 		PerMS int64 `json:"per_ms"`
 	}{gatePaceFields(p), p.Per.millis()})
+}
+
+// MarshalJSON writes each duration of the terms also in milliseconds.
+func (r GateResourceInfo) MarshalJSON() ([]byte, error) {
+	type swapper struct {
+		ResourceSwapper
+		TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	}
+	all := struct {
+		gateResourceFields
+		MinResidencyMS int64    `json:"min_residency_ms,omitempty"`
+		MaxWaitMS      int64    `json:"max_wait_ms"`
+		Swap           *swapper `json:"swap,omitempty"` // instead of the field of the terms
+	}{gateResourceFields(r), r.MinResidency.millis(), r.MaxWait.millis(), nil}
+	if s := r.Swap; s != nil {
+		all.Swap = &swapper{*s, s.Timeout.millis()}
+	}
+	return json.Marshal(all)
 }
 
 // millis is the duration in whole milliseconds. A duration above zero is at least one millisecond,

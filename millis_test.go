@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The JSON of a policy, a worker and a session has each duration as text and in milliseconds, and reading it gives
+// The JSON of a policy, a worker, a session and a resource has each duration as text and in milliseconds, and reading it gives
 // the same value. The store keeps the text alone.
 func TestDurationsInJSON(t *testing.T) {
 	check := func(v, back any) {
@@ -55,6 +55,16 @@ func TestDurationsInJSON(t *testing.T) {
 	}
 	check(Worker{WorkerSpec: spec, State: WorkerOpen, Running: 3}, new(Worker))
 	check(Session{ID: WorkerID{1}, TTL: d, Heartbeat: d, Warning: "w"}, new(Session))
+	r := GateResourceInfo{State: ResourceIdle, Waiting: []ModeWaiting{}, ResourceTerms: ResourceTerms{
+		MinResidency: d, MaxWait: d, Swap: &ResourceSwapper{Workflow: "load", Timeout: d},
+	}}
+	check(r, new(GateResourceInfo))
+	if text, err := json.Marshal(r); err != nil || !strings.Contains(string(text), `"timeout":"1m30s","timeout_ms":90000`) {
+		t.Errorf("the terms of a resource are written as %s, %v", text, err)
+	}
+	if text := r.Text(); strings.Contains(text, "_ms") {
+		t.Errorf("the store keeps the terms %s", text)
+	}
 	short, err := json.Marshal(Policy{LockDelay: Duration(time.Microsecond)})
 	if err != nil || !strings.Contains(string(short), `"lock_delay_ms":1`) {
 		t.Errorf("a microsecond is %s, %v", short, err)

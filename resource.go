@@ -65,6 +65,11 @@ type SwapInput struct {
 	Resource string `json:"resource"`
 	From     string `json:"from"`
 	To       string `json:"to"`
+	// Number is below 2^53 and grows with every change of the resource; it is also larger after a backup
+	// was restored. The number and the fencing token of the run say together which of two owners is the
+	// newer one: the one with the larger number or, in the same change, with the larger token. A system
+	// that refuses older owners is never changed by an owner that has lost its lease.
+	Number int64 `json:"number"`
 }
 
 // ResourceState is the state of a resource.
@@ -104,11 +109,6 @@ type GateResourceInfo struct {
 	// ResourceTerms are the terms that apply. Set says whether an operator has set them; By and Reason
 	// are the operator and the operator's reason.
 	ResourceTerms
-	// MinResidencyMS and MaxWaitMS are the durations in milliseconds, for programs that do not read
-	// Go's durations.
-	MinResidencyMS int64 `json:"min_residency_ms,omitempty"`
-	MaxWaitMS      int64 `json:"max_wait_ms"`
-
 	Set    bool   `json:"set,omitempty"`
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -129,4 +129,9 @@ type ModeWaiting struct {
 	Since time.Time `json:"since"`
 	// Executions is their number, counted up to 101. Lists of gates leave it out.
 	Executions int `json:"executions,omitempty"`
+	// Failures is the number of changes to this mode that failed in a row. RetryAt is when the next of
+	// them begins at the earliest, by the clock of the store; zero if the mode need not wait for its
+	// next attempt.
+	Failures int       `json:"failures,omitempty"`
+	RetryAt  time.Time `json:"retry_at,omitzero"`
 }

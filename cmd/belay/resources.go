@@ -126,8 +126,20 @@ func printResource(g *belay.GateDetail, say func(name, format string, args ...an
 		say("swaps", "by the workflow %s in the queue %s, within %s", s.Workflow, s.Queue, screen.Short(s.Timeout.D()))
 	}
 	for _, w := range r.Waiting {
-		say("wants", "%s for %s: %d executions", w.Mode, since(w.Since), w.Executions)
+		say("wants", "%s for %s: %d executions%s", w.Mode, since(w.Since), w.Executions, failuresOf(w))
 	}
+}
+
+// failuresOf says how often the changes to a mode have failed, and when the next one begins.
+func failuresOf(w belay.ModeWaiting) string {
+	if w.Failures == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; %d changes to it failed", w.Failures)
+	if !w.RetryAt.IsZero() {
+		text += ", the next begins at " + w.RetryAt.Local().Format(time.RFC3339) + " or later"
+	}
+	return text
 }
 
 // nextMode is the mode to which a resource changes or will change, or the one that has waited longest.

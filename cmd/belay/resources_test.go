@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
 )
 
 // Rule: an operator sets, shows and removes the terms of a resource, and a submission requires a mode of
@@ -27,6 +31,7 @@ func TestAnOperatorSetsResources(t *testing.T) {
 	must("a mode stays for 30s at least; other modes wait for 5m00s at most; set by "+actor()+": one GPU", "resources",
 		"set", "gpu", "--min-residency", "30s", "--max-wait", "5m", "--swap-workflow", "load", "--reason", "one GPU")
 	must("by the workflow load in the queue default, within 10m00s", "resources", "get", "gpu")
+	must(`"timeout_ms": 600000`, "resources", "get", "gpu", "-o", "json")
 	must("RESOURCE", "resources", "ls")
 	must(`"state": "idle"`, "resources", "get", "resource:gpu", "-o", "json")
 	must("gpu  ", "gates", "ls", "--kind", "resource")
@@ -36,4 +41,25 @@ func TestAnOperatorSetsResources(t *testing.T) {
 	refused("RESOURCE=MODE", "submit", "answer", "--requires", "gpu")
 	refused("--preemptible needs --requires", "submit", "answer", "--preemptible")
 	refused("only on gates of kind resource", "resources", "set", "queue:q")
+}
+
+// Rule: if the changes to a mode have failed, the page of the resource says how often, and when the next one
+// begins.
+func TestAResourceShowsWhenAModeIsTriedAgain(t *testing.T) {
+	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.Local)
+	g := &belay.GateDetail{GateInfo: belay.GateInfo{ID: "resource:gpu", Resource: &belay.GateResourceInfo{
+		State: belay.ResourceReady, Mode: "llama", Waiting: []belay.ModeWaiting{
+			{Mode: "phi", Since: time.Now()}, {Mode: "qwen", Since: time.Now(), Failures: 2, RetryAt: at},
+		},
+	}}}
+	var lines []string
+	printResource(g, func(name, format string, args ...any) {
+		if name == "wants" {
+			lines = append(lines, fmt.Sprintf(format, args...))
+		}
+	})
+	if len(lines) != 2 || strings.Contains(lines[0], "failed") || !strings.HasSuffix(lines[1],
+		"; 2 changes to it failed, the next begins at "+at.Format(time.RFC3339)+" or later") {
+		t.Errorf("%q", lines)
+	}
 }

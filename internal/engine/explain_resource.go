@@ -75,6 +75,11 @@ func (x *explainer) turn(g *belay.GateDetail, mode string) {
 		if i > 0 {
 			x.fact("executions of %s have waited longer; their modes come first", plural(i, "other mode"))
 		}
+		if !w.RetryAt.IsZero() {
+			x.fact("the last change to the mode %q failed; the next one begins in %s at the earliest", mode,
+				ago(machine.At(w.RetryAt), x.now))
+			break
+		}
 		switch at := w.Since.Add(r.MaxWait.D()); {
 		case r.State == belay.ResourceDraining:
 			x.fact("no further run of the mode %q starts; the mode changes when the runs that use it have ended",

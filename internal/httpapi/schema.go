@@ -153,6 +153,8 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.GateID]():         reflect.TypeFor[gateID](),
 	reflect.TypeFor[belay.WhenFull]():       reflect.TypeFor[whenFull](),
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
+
+	reflect.TypeFor[belay.GateResourceInfo](): reflect.TypeFor[wire.GateResourceInfo](),
 }
 
 // The digits of ids. Each digit has five bits; the first digit has only the bits that the id's

@@ -352,8 +352,11 @@ func (w *walker) gates() {
 	w.step(200, "DELETE", "/v1/gates/queue:night/limit?reason=why&actor=ann", "")
 	w.step(200, "DELETE", "/v1/gates/queue:night/rate", "")
 	w.step(422, "DELETE", "/v1/gates/target:x/rate", "")
-	w.step(200, "PUT", "/v1/gates/resource:gpu/resource",
-		`{"min_residency": "30s", "max_wait_ms": 300000, "swap": {"workflow": "load", "timeout_ms": 60000}}`)
+	if g := w.step(200, "PUT", "/v1/gates/resource:gpu/resource",
+		`{"min_residency": "30s", "max_wait_ms": 300000, "swap": {"workflow": "load", "timeout_ms": 60000}}`); !strings.Contains(
+		fmt.Sprint(g["resource"]), "timeout:1m0s timeout_ms:60000") {
+		w.t.Errorf("the resource is %v", g["resource"])
+	}
 	w.step(422, "PUT", "/v1/gates/resource:gpu/resource", `{"swap": {"workflow": "load", "timeout": "1s", "timeout_ms": 2}}`)
 	w.step(201, "POST", "/v1/executions",
 		`{"workflow": "w", "requires": {"resource": "gpu", "mode": "llama", "preemptible": true}}`)

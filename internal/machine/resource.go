@@ -33,6 +33,8 @@ type Resource struct {
 	Wants []want `json:"wants,omitempty"`
 	// Swap is the execution that changes the mode, nil if there is none.
 	Swap *swap `json:"swap,omitempty"`
+	// Number is the number of the last swap.
+	Number int64 `json:"number,omitempty"`
 	// Failures is the number of swaps that failed in a row, and Error is the error of the last one.
 	Failures int    `json:"failures,omitempty"`
 	Error    string `json:"error,omitempty"`
@@ -289,15 +291,18 @@ func (r *Resource) view(held int, now Time) *belay.GateResourceInfo {
 	v := &belay.GateResourceInfo{
 		State: r.state(held, now), Mode: r.Mode, Since: r.ReadyAt.Time(), Wanted: r.wanted(held, now),
 		ResourceTerms: t, Set: r.Terms != nil, Failures: r.Failures, Error: r.Error,
-		Waiting: []belay.ModeWaiting{}, MinResidencyMS: t.MinResidency.D().Milliseconds(),
-		MaxWaitMS: t.MaxWait.D().Milliseconds(),
+		Waiting: []belay.ModeWaiting{},
 	}
 	v.RetryAt = r.retryAt("", now).Time()
 	if s := r.Swap; s != nil {
 		v.Swapping = &belay.ResourceSwap{Execution: s.Execution, From: s.From, To: s.To, Since: s.Since.Time()}
 	}
 	for _, w := range r.Wants {
-		v.Waiting = append(v.Waiting, belay.ModeWaiting{Mode: w.Mode, Since: w.Since.Time()})
+		m := belay.ModeWaiting{Mode: w.Mode, Since: w.Since.Time(), Failures: w.Failures}
+		if w.RetryAt > now {
+			m.RetryAt = w.RetryAt.Time()
+		}
+		v.Waiting = append(v.Waiting, m)
 	}
 	if s := r.SetBy; s != nil {
 		v.By, v.Reason = s.By, s.Reason

@@ -141,7 +141,9 @@ func (c *BeginSwap) apply(w *world) (Reply, error) {
 	if g.held > 0 || s == nil || g.paused(w.Now) || c.To == "" || r.wanted(0, w.Now) != c.To {
 		return Reply{Replayed: true}, nil
 	}
-	input, err := json.Marshal(belay.SwapInput{Resource: g.id.Name(), From: r.Mode, To: c.To})
+	// The clock makes the number grow also if the row of the gate, or the newest commits, are lost.
+	r.Number = max(r.Number+1, int64(w.Now))
+	input, err := json.Marshal(belay.SwapInput{Resource: g.id.Name(), From: r.Mode, To: c.To, Number: r.Number})
 	if err != nil {
 		return Reply{}, err
 	}

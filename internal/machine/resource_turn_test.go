@@ -286,3 +286,29 @@ func TestAllHoldersAreAskedToYield(t *testing.T) {
 		t.Errorf("%d of %d runs were asked", len(asked), len(submits))
 	}
 }
+
+// Rule: each swap has a larger number than all swaps before it, also if the row of the resource was lost or
+// the clock goes back; so a resource can refuse the owner of a former swap.
+func TestTheNumbersOfSwapsGrow(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w", ttl(24*time.Hour))
+	s.do(s.setResource())
+	last := int64(0)
+	for i := range 6 {
+		s.submit(requires([]string{"A", "B"}[i%2]))
+		s.all(w)
+		for tries := 0; s.resource().Swap == nil && tries < 5; tries++ {
+			s.pass(time.Second)
+			s.sweepGates()
+		}
+		r := s.resource()
+		if r.Swap == nil || r.Number <= last || r.Number < int64(r.Swap.Since) || r.Number >= 1<<53 {
+			t.Fatalf("swap %d has the number %d after %d: %+v", i, r.Number, last, r.Swap)
+		}
+		last = r.Number
+		s.swapped(w, belay.OutcomeSucceeded)
+		s.settled(s.settle(s.win(w), belay.OutcomeSucceeded))
+		s.pass(10 * time.Second)
+		s.sweepGates()
+	}
+}

@@ -83,7 +83,7 @@ type GateResource struct {
 
 // SwapWorkflow names the workflow that changes the mode of a resource.
 type SwapWorkflow struct {
-	Workflow  string         `json:"workflow" minLength:"1" maxLength:"200" doc:"Its input has the fields resource, from and to; from is empty if the mode is unknown."`
+	Workflow  string         `json:"workflow" minLength:"1" maxLength:"200" doc:"Its input has the fields resource, from, to and number; from is empty if the mode is unknown."`
 	Version   string         `json:"version,omitempty" maxLength:"200"`
 	Queue     string         `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
 	Timeout   belay.Duration `json:"timeout,omitempty" doc:"Ends a change that takes longer; 10m without it."`

@@ -104,6 +104,23 @@ type GatePace struct {
 	PerMS int64 `json:"per_ms" minimum:"0" doc:"per in milliseconds."`
 }
 
+// GateResourceFields are the fields of a belay.GateResourceInfo, without its methods.
+type GateResourceFields belay.GateResourceInfo
+
+// GateResourceInfo is the JSON of a belay.GateResourceInfo.
+type GateResourceInfo struct {
+	GateResourceFields
+	MinResidencyMS int64            `json:"min_residency_ms,omitempty" minimum:"0" doc:"min_residency in milliseconds."`
+	MaxWaitMS      int64            `json:"max_wait_ms" minimum:"0" doc:"max_wait in milliseconds."`
+	Swap           *ResourceSwapper `json:"swap,omitempty"`
+}
+
+// ResourceSwapper is the JSON of a belay.ResourceSwapper in a GateResourceInfo.
+type ResourceSwapper struct {
+	belay.ResourceSwapper
+	TimeoutMS int64 `json:"timeout_ms,omitempty" minimum:"0" doc:"timeout in milliseconds."`
+}
+
 // SessionFields are the fields of a belay.Session, without its methods.
 type SessionFields belay.Session
 

@@ -2503,11 +2503,17 @@ export interface components {
             failures?: number;
             /** @example 90s */
             max_wait?: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description max_wait in milliseconds.
+             */
             max_wait_ms: number;
             /** @example 90s */
             min_residency?: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description min_residency in milliseconds.
+             */
             min_residency_ms?: number;
             mode?: string;
             reason?: string;
@@ -2779,7 +2785,11 @@ export interface components {
         ModeWaiting: {
             /** Format: int64 */
             executions?: number;
+            /** Format: int64 */
+            failures?: number;
             mode: string;
+            /** Format: date-time */
+            retry_at?: string;
             /** Format: date-time */
             since: string;
         };
@@ -3119,6 +3129,11 @@ export interface components {
             queue?: string;
             /** @example 90s */
             timeout?: string;
+            /**
+             * Format: int64
+             * @description timeout in milliseconds.
+             */
+            timeout_ms?: number;
             version?: string;
             workflow: string;
         };
@@ -3539,7 +3554,7 @@ export interface components {
              */
             timeout_ms?: number;
             version?: string;
-            /** @description Its input has the fields resource, from and to; from is empty if the mode is unknown. */
+            /** @description Its input has the fields resource, from, to and number; from is empty if the mode is unknown. */
             workflow: string;
         };
         TargetAnswer: {

@@ -55,6 +55,7 @@ test("a resource has one mode at a time, and terms", async (t) => {
     "ann",
     "one GPU",
   ]);
+  assert.deepEqual([set?.swap?.timeout, set?.swap?.timeout_ms], ["10m0s", 600_000]);
   const waiting = await belay.submit("w", { requires: { resource: "gpu", mode: "llama", preemptible: true } });
   assert.equal((await belay.get(waiting.id)).state, "pending");
   await assert.rejects(belay.submit("w", { requires: { resource: "gpu", mode: "" } }), is("invalid"));

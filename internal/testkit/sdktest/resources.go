@@ -63,7 +63,8 @@ var resources = []testCase{
 		e.within("the end of A", time.Since(e.began), 90*time.Second, 93*time.Second)
 		want(e, b, "done")
 		e.within("the end of B", time.Since(e.began), 3*time.Minute, 3*time.Minute+6*time.Second)
-		if len(swaps) != 2 || swaps[1] != (belay.SwapInput{Resource: "gpu", From: "A", To: "B"}) {
+		if len(swaps) != 2 || swaps[0].Number <= 0 || swaps[1].Number <= swaps[0].Number || swaps[1] !=
+			(belay.SwapInput{Resource: "gpu", From: "A", To: "B", Number: swaps[1].Number}) {
 			e.Errorf("swaps %+v", swaps)
 		}
 		e.sleep(time.Second)
@@ -107,7 +108,8 @@ var resources = []testCase{
 		g, err := e.b.Gate(e.ctx, gpu)
 		e.must(err)
 		if r := g.Resource; r.State != belay.ResourceFailed || r.Failures != 1 || r.Error != "no memory" ||
-			r.RetryAt.IsZero() {
+			r.RetryAt.IsZero() || len(r.Waiting) != 1 || r.Waiting[0].Failures != 1 ||
+			!r.Waiting[0].RetryAt.Equal(r.RetryAt) {
 			e.Errorf("%+v", r)
 		}
 		want(e, id, "done")
