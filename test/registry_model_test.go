@@ -204,6 +204,8 @@ type troupe struct {
 	did   map[string]int
 
 	kills, stops, recycled int
+	done                   int // operations that participants have completed
+	orphans                int // swaps that were cleared after the end of their processes
 }
 
 // play lets one place of the troupe carry out n operations: a participant after the other, each of which
@@ -317,6 +319,7 @@ func (tr *troupe) report(facts []fact, killed time.Duration) {
 	for i, f := range facts {
 		if f.Kind == "did" {
 			tr.did[f.Op]++
+			tr.done++
 			continue
 		}
 		last[f.ID] = i
@@ -435,23 +438,28 @@ func TestTheRegistryKeepsItsPromises(t *testing.T) {
 	}
 }
 
+// play13 plays one round, or with -long as many rounds as it takes to complete 100,000 operations. The
+// operations in whose middle participants were killed do not count.
 func play13(t *testing.T) {
-	rounds := 1
+	least := 1
 	if *long {
-		rounds = 52
+		least = 100_000
 	}
-	all, orphans := dice(t), 0
-	for range rounds {
-		orphans += playRound(t, all)
+	all, sum, rounds := dice(t), troupe{}, 0
+	for ; sum.done < least && !t.Failed(); rounds++ {
+		one := playRound(t, all)
+		sum.done, sum.kills, sum.stops = sum.done+one.done, sum.kills+one.kills, sum.stops+one.stops
+		sum.recycled, sum.orphans = sum.recycled+one.recycled, sum.orphans+one.orphans
 	}
-	if orphans == 0 && *long { // in a single round there may be none by chance
+	t.Logf("in all %d operations in %d rounds, %d kills, %d stops, %d recycled numbers, %d orphans", sum.done, rounds,
+		sum.kills, sum.stops, sum.recycled, sum.orphans)
+	if sum.orphans == 0 && *long { // in a single round there may be none by chance
 		t.Error("INCONCLUSIVE: no orphan was cleared")
 	}
 }
 
-// playRound lets participants carry out 2,000 operations in a new data directory. It returns how many
-// orphans were cleared.
-func playRound(t *testing.T, dice *rand.Rand) (orphans int) {
+// playRound lets participants begin 2,000 operations in a new data directory.
+func playRound(t *testing.T, dice *rand.Rand) *troupe {
 	const places, operations = 6, 2000
 	tr := &troupe{t: t, dir: filepath.Join(t.TempDir(), "data"), dice: dice, did: make(map[string]int)}
 	var playing sync.WaitGroup
@@ -478,9 +486,9 @@ func playRound(t *testing.T, dice *rand.Rand) (orphans int) {
 	if err != nil {
 		t.Errorf("after the end of all participants: %v", err)
 	}
-	orphans = tr.checkLog()
+	tr.orphans = tr.checkLog()
 	if os.Getenv(namespaceEnv) != "" && tr.recycled == 0 {
 		t.Error("INCONCLUSIVE: no number was used again")
 	}
-	return orphans
+	return tr
 }
