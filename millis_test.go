@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The JSON of a policy, a worker, a session and a resource has each duration as text and in milliseconds, and reading it gives
-// the same value. The store keeps the text alone.
+// The JSON of a policy, a worker, a session and a resource has each duration as text and in milliseconds, and
+// reading it gives the same value. The store keeps the text alone.
 func TestDurationsInJSON(t *testing.T) {
 	check := func(v, back any) {
 		t.Helper()
@@ -59,7 +59,8 @@ func TestDurationsInJSON(t *testing.T) {
 		MinResidency: d, MaxWait: d, Swap: &ResourceSwapper{Workflow: "load", Timeout: d},
 	}}
 	check(r, new(GateResourceInfo))
-	if text, err := json.Marshal(r); err != nil || !strings.Contains(string(text), `"timeout":"1m30s","timeout_ms":90000`) {
+	const timeout = `"timeout":"1m30s","timeout_ms":90000`
+	if text, err := json.Marshal(r); err != nil || !strings.Contains(string(text), timeout) {
 		t.Errorf("the terms of a resource are written as %s, %v", text, err)
 	}
 	if text := r.Text(); strings.Contains(text, "_ms") {

@@ -40,8 +40,21 @@ const heldFor = 40 * time.Millisecond
 // returns false if the command ended by itself before its n-th fsync.
 func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 	p.t.Helper()
-	pipe := filepath.Join(p.path("tmp"), fmt.Sprintf("strace-%d", n))
-	_ = os.Remove(pipe)
+	told := p.reportSyncs(cmd)
+	defer told.Close()
+	x := p.start(cmd)
+	hit := make(chan bool, 1)
+	go func() { hit <- killAt(n, told) }()
+	r := x.wait(patience)
+	_ = told.Close()
+	return r, <-hit
+}
+
+// reportSyncs changes a command so that it runs under strace, which reports each fsync of the test's database and
+// delays it by heldFor. It returns the output of strace.
+func (p *place) reportSyncs(cmd *exec.Cmd) *os.File {
+	p.t.Helper()
+	pipe := filepath.Join(p.path("tmp"), fmt.Sprintf("strace-%d", time.Now().UnixNano()))
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
@@ -49,7 +62,6 @@ func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer told.Close()
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		p.t.Fatalf("strace is needed: %v (scripts/need.sh strace)", err)
@@ -62,12 +74,7 @@ func (p *place) killAtSync(n int, cmd *exec.Cmd) (result, bool) {
 		args = append(args, "-P", filepath.Join(p.data, name))
 	}
 	cmd.Path, cmd.Args = strace, append(append(args, cmd.Path), cmd.Args[1:]...)
-	x := p.start(cmd)
-	hit := make(chan bool, 1)
-	go func() { hit <- killAt(n, told) }()
-	r := x.wait(patience)
-	_ = told.Close()
-	return r, <-hit
+	return told
 }
 
 var syncCall = regexp.MustCompile(`(?:^|\n)(\d+) +f(?:data)?sync\(`)

@@ -31,6 +31,7 @@ var roles = map[string]func() error{
 	"bare":        bareProcess,
 	"caller":      callerProcess,
 	"counter":     counterProcess,
+	"device":      deviceProcess,
 	"engine":      engineProcess,
 	"gated":       gatedProcess,
 	"items":       itemProcess,
