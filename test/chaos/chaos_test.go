@@ -218,6 +218,8 @@ func (w *world) beside(harmed, healed context.Context, c *crowd, length time.Dur
 	all.Go(func() { c.burden(harmed, healed) })
 	all.Go(func() { c.gated(harmed) })
 	all.Go(func() { c.budgeted(harmed, healed) })
+	all.Go(func() { c.modal(harmed) })
+	all.Go(func() { w.killSwappers(harmed) })
 	for i := range 2 {
 		g := &ghost{world: w, name: fmt.Sprint("ghost", i), r: dice(w.seed, fmt.Sprint("ghost", i))}
 		all.Go(func() {

@@ -29,6 +29,7 @@ var checks = []check{
 	{"G9", "answers by idempotency key", promise.G9, nil},
 	{"G10", "roots, dead letters in balance", promise.G10, g10},
 	{"G11", "orderly ends of workers", promise.G11, nil},
+	{"G13", "uses of a resource, all in its mode", promise.G13, g13},
 	{"G15", "events, seen without a gap", promise.G15, nil},
 	{"G16", "runs and looks at gates, none beyond their limits", promise.G16, g16},
 	{"G17", "costs and looks at budgets, each counted once", promise.G17, g17},

@@ -56,6 +56,12 @@
 // executions whose budget is spent and raised later, large payloads, submissions over many lanes,
 // and poison: executions that kill every worker that runs them.
 //
+// Further executions use one resource in the modes A, B and C. A workflow changes the mode; its workers
+// are also killed or stopped in the middle of a change on purpose. The workers write into their
+// ledgers when they begin and end to use the resource or to change its mode. What a worker does after
+// it has lost its lease does not count: Belay cannot hold up a process that is stopped and continued,
+// so a resource must refuse such a worker by the number of the change and the token.
+//
 // Other tests of this package check two more faults: power cuts, by copies of a file system in a
 // loop device, and the promotion of two standbys of one primary, one after the other. A test cannot
 // set the clock of a machine for one process from outside; internal/store

@@ -82,7 +82,7 @@ func (h *history) lookedAtGate(l gateLook) {
 // than the limit has, and no place is taken after all executions have ended.
 func g16(f *finding) {
 	for _, s := range f.stories {
-		if s.Gates != nil && s.Gates.Concurrency != nil {
+		if underLimit(s) {
 			for range s.Runs {
 				f.Count("run under the limit")
 			}
@@ -104,12 +104,17 @@ func g16(f *finding) {
 	}
 }
 
+// underLimit reports whether an execution names the limit that all servers share.
+func underLimit(s *story) bool {
+	return s.Gates != nil && s.Gates.Concurrency != nil && s.Gates.Concurrency.Name == gateName
+}
+
 // gateMutants are the planted bugs of gates.
 var gateMutants = []mutant{
 	{"executions beyond the limit", "G16", func(p *planting) bool {
 		n := 0
 		for _, s := range p.stories {
-			if s.Gates == nil || s.Gates.Concurrency == nil || len(s.Runs) == 0 {
+			if !underLimit(s) || len(s.Runs) == 0 {
 				continue
 			}
 			for i := range s.Events {

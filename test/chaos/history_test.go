@@ -14,6 +14,7 @@ type history struct {
 	seen    []promise.Sighting
 	looks   []look
 	gates   []gateLook
+	modes   []modeLook
 	faults  map[string]int
 	times   map[string]int // the number of events that are not faults, by their name
 	trouble []span
@@ -94,7 +95,7 @@ func (h *history) into(r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.Told, r.Seen, r.Looks = append(r.Told, h.told...), h.seen, h.looks
-	r.Gates = h.gates
+	r.Gates, r.Modes = h.gates, h.modes
 	r.Harm = h.harm
 	r.Faults, r.Trouble, r.Deaths, r.Bad, r.Passed, r.Times = h.faults, h.trouble, h.deaths, h.bad, h.passed, h.times
 }

@@ -20,7 +20,7 @@ type mutant struct {
 
 // mutantsOn returns the planted bugs for a store.
 func mutantsOn(store string) []mutant {
-	all := slices.Concat(mutants, lateMutants, retentionMutants, gateMutants, costMutants)
+	all := slices.Concat(mutants, lateMutants, retentionMutants, gateMutants, costMutants, modeMutants)
 	return slices.DeleteFunc(all, func(m mutant) bool { return m.on != "" && m.on != store })
 }
 

@@ -71,7 +71,7 @@ func excerpt(r *record) *record {
 	b := newBook(r)
 	in, kinds := make(map[belay.ExecutionID]bool), make(map[string]int)
 	for _, s := range b.stories {
-		take := false
+		take := s.Execution.Workflow == swapWorkflow // the other checks of G13 need all changes of the mode
 		for _, k := range b.kindsOf(s) {
 			take = take || kinds[k] < each
 			kinds[k]++
@@ -127,7 +127,11 @@ func (b *book) kindsOf(s *story) []string {
 	if due, claimed, first := pickedUp(s); first && b.idle(s, due.Add(-pickedUpBy-pickedUpBy/1000), claimed) {
 		kinds = append(kinds, "picked up long after the last fault")
 	}
-	if s.Gates != nil {
+	switch {
+	case s.Gates == nil:
+	case s.Gates.Requires != nil:
+		kinds = append(kinds, "in a mode")
+	default:
 		kinds = append(kinds, "under a gate")
 	}
 	if retried(s) != nil {

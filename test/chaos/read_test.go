@@ -35,6 +35,9 @@ func (w *world) read(ctx context.Context, r *record) error {
 	if err := w.lookAtGateInTheEnd(ctx); err != nil {
 		return err
 	}
+	if err := w.lookAtResourceInTheEnd(ctx, r); err != nil {
+		return err
+	}
 	if err := w.readTold(r); err != nil {
 		return err
 	}

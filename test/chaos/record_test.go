@@ -32,6 +32,10 @@ type record struct {
 	Looks []look `json:"looks"`
 	// Gates is the limit that all servers share, at some moments of the run and in the end.
 	Gates []gateLook `json:"gates"`
+	// Modes is the resource that all servers share, at some moments of the run and in the end. Noted is the
+	// number of events of the resource in the table audit, by action.
+	Modes []modeLook     `json:"modes"`
+	Noted map[string]int `json:"noted"`
 
 	// The faults.
 	Faults  map[string]int `json:"faults"`

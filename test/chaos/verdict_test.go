@@ -32,6 +32,8 @@ var sometimes = []string{
 	"cost reported again", "cost of a refused write", "cost of a write without an answer",
 	"cost of a child charged to its parent", "budget found spent", "root resumed by a raise",
 	"child resumed after a raise",
+	"run in a mode", "swap of a mode", "run yielded its resource", "change of the mode run again",
+	"execution found waiting for a mode", "resource found while its mode changed",
 }
 
 // sometimesOn lists further such events that can happen on one store only.

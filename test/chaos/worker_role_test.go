@@ -61,6 +61,8 @@ func workerProcess() error {
 	w := worker.New(&recorder{Backend: b, who: o.Name, book: book}, o)
 	p := player{o.Name, book, ""}
 	worker.Register(w, "play", p.play)
+	worker.Register(w, useWorkflow, p.use)
+	worker.Register(w, swapWorkflow, p.swap)
 	return errors.Join(w.Run(ctx), b.Close(), book.close())
 }
 
