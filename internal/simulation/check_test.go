@@ -31,7 +31,7 @@ var checks = []check{
 	{"G10", "roots, with their dead letters", promise.G10, g10},
 	{"G11", "orderly ends of workers", promise.G11, g11},
 	{"G12", "claims, in order", nil, g12},
-	{"G13", "runs that use a resource in its mode", nil, g13},
+	{"G13", "runs that use a resource in its mode", promise.G13, g13},
 	{"G15", "events, without a gap", promise.G15, nil},
 	{"G16", "places, claims and rows of gates", promise.G16, g16},
 	{"G17", "costs, charged once, and moments of budgets", promise.G17, g17},

@@ -58,9 +58,9 @@
 //
 // Further executions use one resource in the modes A, B and C. A workflow changes the mode; its workers
 // are also killed or stopped in the middle of a change on purpose. The workers write into their
-// ledgers when they begin and end to use the resource or to change its mode. What a worker does after
-// it has lost its lease does not count: Belay cannot hold up a process that is stopped and continued,
-// so a resource must refuse such a worker by the number of the change and the token.
+// ledgers when they begin and end to use the resource or to change its mode. Their work after the loss
+// of a lease does not count: Belay cannot hold up a process that is stopped and continued, so a
+// resource must refuse such a worker by the number of the change and the token.
 //
 // Other tests of this package check two more faults: power cuts, by copies of a file system in a
 // loop device, and the promotion of two standbys of one primary, one after the other. A test cannot
