@@ -116,10 +116,16 @@ type Execution struct {
 type Submission struct {
 	// ID is the id of the execution and of the submit operation: a second submission with the same
 	// ID creates nothing and returns the first execution. If ID is zero, the Backend makes an id.
-	ID           ExecutionID       `json:"id,omitzero"`
-	Workflow     string            `json:"workflow"`
-	Version      string            `json:"version,omitempty"`
-	Input        json.RawMessage   `json:"input,omitempty"`
+	ID       ExecutionID     `json:"id,omitzero"`
+	Workflow string          `json:"workflow"`
+	Version  string          `json:"version,omitempty"`
+	Input    json.RawMessage `json:"input,omitempty"`
+	// Document names a stored document, as in nightly or nightly@3, instead of a Workflow. Input is
+	// the input of the document. The Backend reads the document before it stores the submission: the
+	// execution contains the text, and has the labels LabelDocument and LabelDocumentVersion. If the
+	// submission was accepted before, under its ID or IdempotencyKey, the Backend returns the first
+	// execution, whatever the newest version is now.
+	Document     string            `json:"document,omitempty"`
 	Queue        string            `json:"queue,omitempty"`
 	Priority     int               `json:"priority,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
@@ -182,6 +188,8 @@ type Submitted struct {
 	ID ExecutionID `json:"id"`
 	// Replayed says that an earlier submission created the execution.
 	Replayed bool `json:"replayed,omitempty"`
+	// Warning says that the version of the stored document which the submission names is deprecated.
+	Warning string `json:"warning,omitempty"`
 	// Err says why this submission was refused. It says nothing about the other submissions of the
 	// call.
 	Err error `json:"-"`

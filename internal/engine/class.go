@@ -59,6 +59,8 @@ func sizeOf(c machine.Command) int {
 		return len(c.Payload)
 	case *machine.Act:
 		return len(c.Input)
+	case *machine.ApplyDocument:
+		return len(c.Text)
 	}
 	return 0
 }

@@ -35,7 +35,7 @@ func reads(n *machine.Need) store.Tables {
 // writes returns the tables that the command c, which needs the rows n, may write.
 func writes(c machine.Command, n *machine.Need) store.Tables {
 	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
-	if len(n.Objects) > 0 && len(n.Executions) == 0 { // the command changes only API keys
+	if len(n.Objects) > 0 && len(n.Executions) == 0 { // the command changes only API keys or documents
 		return all | store.TableObjects
 	}
 	switch c.(type) {

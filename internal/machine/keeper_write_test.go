@@ -59,7 +59,7 @@ func (k *keeper) write(c *Changes) error {
 	return k.writeChunks(c)
 }
 
-// writeObject adds an object, or replaces the version that the change names.
+// writeObject adds an object, or replaces or deletes the version that the change names.
 func (k *keeper) writeObject(o *Object) error {
 	was := int64(0)
 	if there := k.objects[o.ObjectRef]; there != nil {
@@ -67,6 +67,10 @@ func (k *keeper) writeObject(o *Object) error {
 	}
 	if o.Was != was {
 		return fmt.Errorf("keys: %s %s: the change replaces version %d, stored is %d", o.Kind, o.Name, o.Was, was)
+	}
+	if o.Gone {
+		delete(k.objects, o.ObjectRef)
+		return nil
 	}
 	row := copied(o)
 	row.Was = 0

@@ -34,8 +34,10 @@ type Object struct {
 	UpdatedBy string // the actor of the newest change, empty if the change named none
 	Body      []byte // replaced as a whole, never changed in place
 
-	// Was is the version that a change replaces, 0 if the change adds the object.
+	// Was is the version that a change replaces or deletes, 0 if the change adds the object.
 	Was int64
+	// Gone says that a change deletes the object.
+	Gone bool
 }
 
 // Audit records an action on something other than an execution. Audit is written in the commit of
@@ -238,6 +240,25 @@ func (w *world) rewrite(ref ObjectRef) *Object {
 		w.out.Objects = append(w.out.Objects, o)
 	}
 	return o
+}
+
+// add adds an object that is written once. Its audit is that of another object, which every change of
+// this object changes too, and whose lock therefore protects this object.
+func (w *world) add(ref ObjectRef, actor string, body []byte) {
+	w.out.Objects = append(w.out.Objects, &Object{
+		ObjectRef: ref, Version: 1, UpdatedAt: w.Now, UpdatedBy: actor, Body: body,
+	})
+}
+
+// remove deletes an object that add has added, in this batch or in an earlier one.
+func (w *world) remove(ref ObjectRef) {
+	added := func(o *Object) bool { return o.ObjectRef == ref }
+	if n := len(w.out.Objects); n > 0 {
+		if w.out.Objects = slices.DeleteFunc(w.out.Objects, added); len(w.out.Objects) < n {
+			return
+		}
+	}
+	w.out.Objects = append(w.out.Objects, &Object{ObjectRef: ref, Version: 1, Was: 1, Gone: true})
 }
 
 // copy returns a copy of the row for a reply, because later commands of the batch may change the

@@ -201,6 +201,9 @@ func (c *Submit) check() error {
 	if c.ID.IsZero() {
 		return refuse(belay.CodeInvalid, op, "the execution has no id")
 	}
+	if c.Document != "" { // Backend.Submit has replaced it by the text
+		return refuse(belay.CodeInvalid, op, "a stored document can only be submitted with Backend.Submit")
+	}
 	setDefault(&c.Queue, "default")
 	setDefault(&c.Trigger, belay.TriggerManual)
 	for _, n := range []struct {

@@ -213,6 +213,9 @@ func TestTheTableIsComplete(t *testing.T) {
 	for _, d := range slices.Concat(gateDeals, resourceDeals) {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.make(x.stage, "limit:x")), "*machine.")] = true
 	}
+	for _, d := range documentSteps() {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.c), "*machine.")] = true
+	}
 	for _, name := range commandTypes(t) {
 		if !have[name] {
 			t.Errorf("no table has a block for command %s", name)

@@ -20,6 +20,8 @@ const (
 	Objects Listing = iota + 1
 	// Trail lists the audit, newest first.
 	Trail
+	// OneObject is the object with Query.Kind and Query.Name, if it exists. The whole list is one part.
+	OneObject
 	// OneGate is the gate named by Query.Gate, with up to Limit executions that have a place in it
 	// and up to Limit executions that wait for a place. The whole list is one part.
 	OneGate
@@ -46,6 +48,7 @@ const (
 type Query struct {
 	Of   Listing
 	Kind machine.ObjectKind
+	Name string
 	Gate belay.GateID
 	Lane machine.LaneID
 	// Letters selects dead letters.
@@ -164,7 +167,7 @@ type Last struct {
 // Start checks the query and returns the last row of the previous part.
 func (q Query) Start() (last Last, err error) {
 	switch q.Of {
-	case Objects, OneGate, NeedingLanes, Needing, DueLanes:
+	case Objects, OneObject, OneGate, NeedingLanes, Needing, DueLanes:
 	case Letters:
 		last.Letter, err = q.startLetters()
 	case Runs:

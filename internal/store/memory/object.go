@@ -40,6 +40,10 @@ func (t *tx) checkObjects(c *machine.Changes) error {
 // writeObjects stores objects and rows of the audit log.
 func (t *tx) writeObjects(c *machine.Changes) {
 	for _, o := range c.Objects {
+		if o.Gone {
+			delete(t.objects, o.ObjectRef)
+			continue
+		}
 		next := copyObject(o)
 		next.Was = 0
 		t.objects[o.ObjectRef] = next
@@ -65,6 +69,10 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 	switch q.Of {
 	case store.Objects:
 		s.listObjects(q, f)
+	case store.OneObject:
+		if o := s.objects[machine.ObjectRef{Kind: q.Kind, Name: q.Name}]; o != nil {
+			f.Objects = append(f.Objects, copyObject(o))
+		}
 	case store.OneGate:
 		s.showGate(q, f)
 	case store.NeedingLanes, store.Needing:

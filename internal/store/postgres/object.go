@@ -27,7 +27,13 @@ FROM (
 WHERE o.kind = u.kind AND o.name = u.name AND o.version = u.was`
 )
 
-var updateObjects = counted(changeObjects, 8)
+var (
+	updateObjects = counted(changeObjects, 8)
+	deleteObjects = counted(`
+DELETE FROM objects o
+USING (SELECT unnest($1::text[]) AS kind, unnest($2::text[]) AS name, unnest($3::bigint[]) AS was) u
+WHERE o.kind = u.kind AND o.name = u.name AND o.version = u.was`, 3)
+)
 
 // loadObjects locks and loads objects in the order of their kinds and names.
 func (t *tx) loadObjects(p *pipe, refs []machine.ObjectRef) {
@@ -55,10 +61,11 @@ func (t *tx) loadReferred(ctx context.Context, need machine.Need) error {
 	return p.run(ctx)
 }
 
-// writeObjects adds objects, or replaces the versions that the changes name, and writes rows of the
-// audit log.
+// writeObjects adds objects, or replaces or deletes the versions that the changes name, and writes
+// rows of the audit log.
 func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
 	all := slices.SortedFunc(slices.Values(c.Objects), func(a, b *machine.Object) int { return a.Compare(b.ObjectRef) })
+	gone, all := split(all, func(o *machine.Object) bool { return o.Gone })
 	fresh, changed := split(all, func(o *machine.Object) bool { return o.Was == 0 })
 	size := func(o *machine.Object) int { return len(o.Body) }
 	for rows := range pieces(fresh, size) {
@@ -69,6 +76,13 @@ func (t *tx) writeObjects(p *pipe, c *machine.Changes) error {
 		bind(s, table.Objects, rows)
 		ints(s, int8s, rows, func(o *machine.Object) int64 { return o.Was })
 		s.int(int64(len(rows)))
+	}
+	if len(gone) > 0 {
+		s := change(p, deleteObjects, "objects", len(gone))
+		texts(s, gone, func(o *machine.Object) string { return string(o.Kind) })
+		texts(s, gone, func(o *machine.Object) string { return o.Name })
+		ints(s, int8s, gone, func(o *machine.Object) int64 { return o.Was })
+		s.int(int64(len(gone)))
 	}
 	if len(c.Audit) > 0 {
 		bind(p.add(insertAudit, nil), table.Trail, c.Audit)
@@ -108,6 +122,8 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 		f = q.Fill()
 		full := false
 		switch q.Of {
+		case store.OneObject:
+			p.add(selectObject, into(table.Objects, &f.Objects)).string(string(q.Kind)).string(q.Name)
 		case store.OneGate:
 			showGate(p, q, f, limit-1)
 		case store.NeedingLanes:

@@ -138,7 +138,7 @@ func (c *conn) showGate(ctx context.Context, q store.Query, f *store.Filling, li
 	c.args.text(string(ref.Kind))
 	c.args.text(ref.Name)
 	var objects []*machine.Object
-	if err := c.query(ctx, selectObjects+" WHERE kind = ? AND name = ?", into(table.Objects, &objects)); err != nil {
+	if err := c.query(ctx, selectObject, into(table.Objects, &objects)); err != nil {
 		return err
 	}
 	if len(objects) > 0 {

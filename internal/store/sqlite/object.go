@@ -11,12 +11,15 @@ import (
 
 var (
 	selectObjects = selecting(table.Objects)
+	selectObject  = selectObjects + " WHERE kind = ? AND name = ?"
 	listObjects   = selectObjects + " WHERE kind = ? AND name > ? ORDER BY name LIMIT ?"
 	insertObjects = insertInto(table.Objects)
 	changeObject  = change(table.Objects, "version, next_at, updated_at, updated_by, body",
 		"kind, name").and("version = ?")
 	insertAudit = insertInto(table.Trail)
 )
+
+const deleteObject = "DELETE FROM objects WHERE kind = ? AND name = ? AND version = ?"
 
 // loadObjects loads the objects that the commands need, and then those to which the loaded rows
 // refer.
@@ -41,7 +44,7 @@ func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {
 	for _, ref := range refs {
 		t.args.text(string(ref.Kind))
 		t.args.text(ref.Name)
-		err := t.query(t.ctx, selectObjects+" WHERE kind = ? AND name = ?", into(table.Objects, &rows.Objects))
+		err := t.query(t.ctx, selectObject, into(table.Objects, &rows.Objects))
 		if err != nil {
 			return err
 		}
@@ -49,8 +52,8 @@ func (t *tx) loadThese(rows *machine.Rows, refs []machine.ObjectRef) error {
 	return nil
 }
 
-// writeObjects adds objects, or replaces the versions that the changes name, and writes rows of the
-// audit log.
+// writeObjects adds objects, or replaces or deletes the versions that the changes name, and writes
+// rows of the audit log.
 func (t *tx) writeObjects(c *machine.Changes) error {
 	for _, o := range c.Objects {
 		if o.Was == 0 {
@@ -59,9 +62,15 @@ func (t *tx) writeObjects(c *machine.Changes) error {
 			}
 			continue
 		}
-		bind(&t.args, changeObject.Table, o)
+		text := changeObject.text
+		if o.Gone {
+			text = deleteObject
+			t.args.text(string(o.Kind)).text(o.Name)
+		} else {
+			bind(&t.args, changeObject.Table, o)
+		}
 		t.args.int(o.Was)
-		if err := t.changed("object", o.ObjectRef, changeObject.text); err != nil {
+		if err := t.changed("object", o.ObjectRef, text); err != nil {
 			return err
 		}
 	}
@@ -99,6 +108,10 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Found, error) {
 func (c *conn) list(ctx context.Context, q store.Query, last *store.Last, f *store.Filling, limit int64) error {
 	if q.Of == store.OneGate {
 		return c.showGate(ctx, q, f, limit-1)
+	}
+	if q.Of == store.OneObject {
+		c.args.text(string(q.Kind)).text(q.Name)
+		return c.query(ctx, selectObject, into(table.Objects, &f.Objects))
 	}
 	if q.Of == store.Objects {
 		c.args.text(string(q.Kind))

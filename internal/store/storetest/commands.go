@@ -27,7 +27,8 @@ func (w *walker) command() machine.Command {
 	seldom := one(w, w.lock, w.lock, w.renew, w.renew, w.vacate, w.openWorker, w.schedule, w.accept, w.accept,
 		w.appendChunk, w.appendChunk, w.progress, w.release, w.lose, w.deliver, w.cancelChild, w.tick)
 	rarely := one(w, w.setGate, w.setGate, w.resource, w.resource, w.admit,
-		w.cancelReplaced, w.outcome, w.callTarget, w.createKey, w.revokeKey,
+		w.cancelReplaced, w.outcome, w.callTarget, w.createKey, w.revokeKey, w.applyDocument,
+		w.changeDocument,
 		w.openWorker, w.end, w.expire, w.drain)
 	c := one(w, often, often, often, often, often, seldom, seldom, rarely)()
 	w.sent = append(w.sent, c)

@@ -112,6 +112,10 @@ func label(c machine.Command) string {
 		return "create key"
 	case *machine.RevokeKey:
 		return "revoke key"
+	case *machine.ApplyDocument:
+		return "apply document"
+	case *machine.ChangeDocument:
+		return "change document"
 	case *machine.SetGate:
 		return "set gate"
 	case *machine.Admit:

@@ -25,6 +25,7 @@ type snapshot struct {
 	Lanes   []machine.Lane
 	Objects []*machine.Object
 	Gates   []*machine.Object
+	Texts   []*machine.Object // the documents and the texts of their versions
 	Trail   []*machine.Audit
 	Due     store.Due
 	Counts  store.Counts
@@ -141,6 +142,16 @@ func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need
 	}
 	for _, o := range snap.Objects {
 		need.Objects = append(need.Objects, o.ObjectRef)
+	}
+	for _, kind := range []machine.ObjectKind{machine.DocumentObject, machine.TextObject} {
+		all, err := store.All(ctx, s, kind)
+		if err != nil {
+			return err
+		}
+		for _, o := range all {
+			need.Objects = append(need.Objects, o.ObjectRef)
+		}
+		snap.Texts = append(snap.Texts, all...)
 	}
 	if snap.Gates, err = store.All(ctx, s, machine.GateObject); err != nil {
 		return err

@@ -30,7 +30,7 @@ type Reopener interface {
 // Run runs the suite on a store.
 func Run(t *testing.T, open Open) {
 	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, idleCases,
-		outsideCases, objectCases, gateCases, letterCases, contentCases, runCases, detailCases)
+		outsideCases, objectCases, documentCases, gateCases, letterCases, contentCases, runCases, detailCases)
 	if _, keeps := open(t, NewClock()).(Reopener); keeps {
 		cases = append(cases, durableCases...)
 	}

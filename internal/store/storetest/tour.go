@@ -29,6 +29,7 @@ func tour(w *walker) {
 	g.control(worker)
 	g.outside()
 	g.keys()
+	g.documents()
 	g.resources(worker)
 	g.gated(worker)
 	g.sessions(worker)
