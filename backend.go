@@ -18,6 +18,7 @@ type Backend interface {
 	Gatekeeper
 	DeadLetterOffice
 	Bulker
+	Library
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -178,4 +179,28 @@ type Bulker interface {
 	// server runs the execution; a program without a server gets an execution that waits until a server,
 	// or belay bulk, opens the store.
 	Bulk(ctx context.Context, b Bulk) (BulkReply, error)
+}
+
+// Library keeps documents: workflows that are written in YAML or JSON, in versions that do not change.
+// An execution that was submitted with Submission.Document contains the text of its version, so that
+// no change of a stored document concerns it.
+type Library interface {
+	// Documents lists the stored documents without their texts, in the order of their names.
+	Documents(ctx context.Context, f DocumentFilter) (DocumentPage, error)
+	// DocumentVersions lists the versions of a document, the newest first. It returns CodeNotFound if
+	// the document has none.
+	DocumentVersions(ctx context.Context, name string) (DocumentVersions, error)
+	// Document reads one version with its text. Version 0 stands for the newest version that is not
+	// deprecated; if there is none, Document returns CodeConflict. It returns CodeNotFound if there
+	// is no such version.
+	Document(ctx context.Context, name string, version int) (Document, error)
+	// ApplyDocument makes a text the newest version of a document. If the newest version has this
+	// text, nothing changes. It returns CodeConflict if IfVersion or IfNew do not hold, or if there
+	// are too many documents or versions. A server also checks the text, and returns CodeInvalid with
+	// its problems; the Backend of an engine in this process does not.
+	ApplyDocument(ctx context.Context, a DocumentApply) (DocumentApplied, error)
+	// ChangeDocument deprecates, restores or removes versions, and returns the version after the
+	// change; of a removed version only Name and Version are set. A change that was made before
+	// changes nothing. It returns CodeNotFound if there is no such version.
+	ChangeDocument(ctx context.Context, c DocumentChange) (DocumentVersion, error)
 }

@@ -117,8 +117,12 @@ func (w *wire) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submi
 
 // runs reports whether the worker x would claim the child c.
 func runs(x *belay.Worker, c *belay.Submission) bool {
+	name := c.Workflow
+	if c.Document != "" {
+		name = "document" // the built-in workflow that runs stored documents
+	}
 	return !x.State.Ended() && slices.Contains(x.Queues, cmp.Or(c.Queue, "default")) &&
-		slices.Contains(x.Workflows, belay.Registration{Workflow: c.Workflow, Version: c.Version})
+		slices.Contains(x.Workflows, belay.Registration{Workflow: name, Version: c.Version})
 }
 
 func (w *wire) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {

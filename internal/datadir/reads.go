@@ -130,3 +130,20 @@ func (b *Backend) Gates(ctx context.Context, f belay.GateFilter) (belay.GatePage
 func (b *Backend) Gate(ctx context.Context, id belay.GateID) (belay.GateDetail, error) {
 	return pass(ctx, b, belay.Backend.Gate, id)
 }
+
+// Documents lists the stored documents.
+func (b *Backend) Documents(ctx context.Context, f belay.DocumentFilter) (belay.DocumentPage, error) {
+	return pass(ctx, b, belay.Backend.Documents, f)
+}
+
+// DocumentVersions lists the versions of a document.
+func (b *Backend) DocumentVersions(ctx context.Context, name string) (belay.DocumentVersions, error) {
+	return pass(ctx, b, belay.Backend.DocumentVersions, name)
+}
+
+// Document reads a version of a document.
+func (b *Backend) Document(ctx context.Context, name string, version int) (belay.Document, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.Document, error) {
+		return to.Document(ctx, name, version)
+	})
+}

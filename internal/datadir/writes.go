@@ -167,6 +167,22 @@ func (b *Backend) ChangeGate(ctx context.Context, c belay.GateChange) (belay.Gat
 	return pass(ctx, b, belay.Backend.ChangeGate, c)
 }
 
+// ApplyDocument makes a text the newest version of a document.
+func (b *Backend) ApplyDocument(ctx context.Context, a belay.DocumentApply) (belay.DocumentApplied, error) {
+	if a.Op.IsZero() {
+		a.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ApplyDocument, a)
+}
+
+// ChangeDocument deprecates, restores or removes versions of a document.
+func (b *Backend) ChangeDocument(ctx context.Context, c belay.DocumentChange) (belay.DocumentVersion, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ChangeDocument, c)
+}
+
 // RevokeKey revokes an API key.
 func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return tell(ctx, b, belay.Backend.RevokeKey, r)

@@ -12,10 +12,11 @@ import (
 // other callers to get their turn.
 const window = 4
 
-// Submit accepts executions. All executions of one call are usually written in one commit, if they
-// fit into one batch. While queued client work has waited too long, Submit refuses executions
-// (CodeRateLimited), except children, because they belong to a run that has begun.
-func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
+// submit accepts executions that name no stored document. All executions of one call are usually
+// written in one commit, if they fit into one batch. While queued client work has waited too long,
+// submit refuses executions (CodeRateLimited), except children, because they belong to a run that
+// has begun.
+func (e *Engine) submit(ctx context.Context, s ...belay.Submission) ([]belay.Submitted, error) {
 	for i := range s {
 		if s[i].ID.IsZero() {
 			s[i].ID = belay.ExecutionID(e.opt.IDs())

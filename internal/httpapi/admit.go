@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/machine"
 )
 
@@ -62,8 +63,13 @@ func (a *admitting) known(ctx context.Context, s *belay.Submission) bool {
 	return err == nil && len(page.Executions) > 0
 }
 
-// Submit submits those submissions that their Admission lets pass.
+// Submit submits those submissions that their Admission lets pass. An Admission sees the text of a
+// stored document that a submission names.
 func (a *admitting) Submit(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error) {
+	return catalog.Submit(ctx, a, a.submit, list)
+}
+
+func (a *admitting) submit(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error) {
 	answers := make([]belay.Submitted, len(list))
 	stored := make([]func(belay.ExecutionID), len(list))
 	var admitted []belay.Submission

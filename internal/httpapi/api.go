@@ -57,6 +57,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.batch()
 	a.keyring()
 	a.gates()
+	a.library()
 	a.deadLetters()
 	a.bulk()
 	a.extra()

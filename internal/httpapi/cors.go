@@ -13,10 +13,11 @@ import (
 // browser remembers does not give the page access.
 var (
 	allowedHeaders = strings.Join([]string{
-		"Accept", "Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Lease-Id",
-		"Lease-Token", "Prefer", wire.HeaderOnly, wire.HeaderRequest,
+		"Accept", "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID",
+		"Lease-Id", "Lease-Token", "Prefer", wire.HeaderOnly, wire.HeaderRequest,
 	}, ", ")
 	exposedHeaders = strings.Join([]string{
+		wire.HeaderWarning,
 		"ETag", "Idempotency-Replayed", "Lease-Id", "Lease-Token", "Location", "Preference-Applied", "RateLimit-Limit",
 		"RateLimit-Remaining", "RateLimit-Reset", "Retry-After", "WWW-Authenticate", "X-Execution-Id",
 		wire.HeaderRequest, "X-Should-Retry",

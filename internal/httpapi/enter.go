@@ -125,7 +125,7 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 // the server the other.
 func once(r *http.Request) error {
 	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Lease-Id", "Lease-Token",
-		"Last-Event-Id", "If-None-Match", wire.HeaderOnly} {
+		"Last-Event-Id", "If-Match", "If-None-Match", wire.HeaderOnly} {
 		if len(r.Header[name]) > 1 {
 			return malformed("the header " + name + " is there twice")
 		}

@@ -27,6 +27,16 @@ type executionReply struct {
 	Body       belay.Execution
 }
 
+// submitReply is the answer to a submission.
+type submitReply struct {
+	Status     int
+	Location   string `header:"Location"`
+	Replayed   string `header:"Idempotency-Replayed" doc:"true, if the request repeats one that was carried out before."`
+	Preference string `header:"Preference-Applied"`
+	Warning    string `header:"Belay-Warning" doc:"The version of the stored document is deprecated."`
+	Body       belay.Execution
+}
+
 type submitRequest struct {
 	Key    string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first execution of the same workflow and key."`
 	Prefer string `header:"Prefer" doc:"wait=30 answers when the execution has ended, or after 30 seconds; at most 60."`
@@ -83,7 +93,7 @@ func (a *api) executions() {
 	}, a.signals)
 }
 
-func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, error) {
+func (a *api) submit(ctx context.Context, in *submitRequest) (*submitReply, error) {
 	wait, err := preferredWait(in.Prefer)
 	if err != nil {
 		return nil, err
@@ -117,11 +127,14 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*executionReply, e
 	}
 	in.Body.Input, s.Input = nil, nil
 	releaseBody(ctx)
-	out, err := a.awaited(ctx, got.ID, wait)
+	x, err := a.awaited(ctx, got.ID, wait)
 	if err != nil {
 		return nil, err
 	}
-	out.Status, out.Location = http.StatusCreated, executionPath(got.ID)
+	out := &submitReply{
+		Status: http.StatusCreated, Location: executionPath(got.ID), Preference: x.Preference, Warning: got.Warning,
+		Body: x.Body,
+	}
 	if got.Replayed {
 		out.Status, out.Replayed = http.StatusOK, "true"
 	}

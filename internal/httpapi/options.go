@@ -67,6 +67,9 @@ type Options struct {
 	// Admit judges submissions by the name of their workflow, on every route; the submissions of a
 	// workflow without an Admission are not judged.
 	Admit map[string]Admission
+	// Documents checks and draws the documents that callers apply. nil accepts every text and draws
+	// none: a process that serves only programs of its own user leaves the check to them.
+	Documents Documents
 	// Crowded returns an error if the server takes no new work at the moment; nil means that the
 	// server always takes work. While Crowded returns an error, a batch whose header says that it
 	// only submits is refused before its body is read.

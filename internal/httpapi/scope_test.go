@@ -69,6 +69,18 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/workers/{id}/uncordon":  {belay.ScopeOperate},
 	"POST /v1/workers/{id}/heartbeat": {belay.ScopeWorker},
 
+	"GET /v1/workflows":                                      {belay.ScopeRead},
+	"GET /v1/workflows/{name}":                               {belay.ScopeRead},
+	"PUT /v1/workflows/{name}":                               {belay.ScopeOperate},
+	"DELETE /v1/workflows/{name}":                            {belay.ScopeOperate},
+	"GET /v1/workflows/{name}/diff":                          {belay.ScopeRead},
+	"GET /v1/workflows/{name}/versions":                      {belay.ScopeRead},
+	"GET /v1/workflows/{name}/versions/{version}":            {belay.ScopeRead},
+	"GET /v1/workflows/{name}/versions/{version}/graph":      {belay.ScopeRead},
+	"DELETE /v1/workflows/{name}/versions/{version}":         {belay.ScopeOperate},
+	"POST /v1/workflows/{name}/versions/{version}/deprecate": {belay.ScopeOperate},
+	"POST /v1/workflows/{name}/versions/{version}/restore":   {belay.ScopeOperate},
+
 	"GET /v1/gates":                       {belay.ScopeRead},
 	"GET /v1/gates/{id}":                  {belay.ScopeRead},
 	"POST /v1/gates/{id}/pause":           {belay.ScopeOperate},

@@ -50,11 +50,11 @@ func (w *walker) submitted(body string) (path, id string) {
 // On every route, and for every documented success, the answer of a real server matches the OpenAPI
 // document.
 func TestAnswersAreAsDocumented(t *testing.T) {
-	s := serve(t, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = w.Write([]byte("belay_up 1\n"))
-	})})
+	})
+	s := serve(t, httpapi.Options{Version: "test", Documents: anyDocument{}, Metrics: metrics})
 	w := &walker{s, documentOf(t, s)}
 	w.operations()
 	w.executions()
@@ -62,6 +62,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.worker()
 	w.owner()
 	w.gates()
+	w.documents()
 	w.listsRuns()
 	w.deletes()
 	w.deadLetters()
@@ -83,6 +84,31 @@ func (w *walker) operations() {
 	etag := w.step(200, "GET", "/openapi.json", "")["etag"].(string)
 	w.step(304, "GET", "/openapi.json", "", "If-None-Match", etag)
 	w.step(400, "GET", "/healthz?x=1", "")
+}
+
+func (w *walker) documents() {
+	w.t.Helper()
+	const path = "/v1/workflows/nightly"
+	w.step(201, "PUT", path, `{"text": "one", "reason": "the first", "actor": "ann"}`, "If-None-Match", "*")
+	w.step(200, "PUT", path, `{"text": "one"}`)
+	w.step(201, "PUT", path, `{"text": "two"}`, "If-Match", `"1"`)
+	w.step(412, "PUT", path, `{"text": "three"}`, "If-Match", `"1"`)
+	w.step(400, "PUT", path, `{"text": "three"}`, "If-Match", "1")
+	w.step(422, "PUT", "/v1/workflows/-", `{"text": "three"}`)
+	w.step(200, "GET", "/v1/workflows?limit=1", "")
+	w.step(200, "GET", path, "")
+	w.step(200, "GET", path+"/versions", "")
+	w.step(200, "GET", path+"/versions/1", "")
+	w.step(404, "GET", path+"/versions/7", "")
+	w.step(200, "GET", path+"/diff?from=1&to=2", "")
+	w.step(200, "GET", path+"/versions/1/graph?format=mermaid", "")
+	w.step(200, "POST", path+"/versions/2/deprecate", `{"reason": "why", "actor": "ann"}`)
+	w.step(200, "GET", path, "")
+	w.step(201, "POST", "/v1/executions", `{"document": "nightly@2"}`)
+	w.step(200, "POST", path+"/versions/2/restore", "")
+	w.step(204, "DELETE", path+"/versions/2?reason=why&actor=ann", "")
+	w.step(412, "DELETE", path, "", "If-Match", `"2"`)
+	w.step(204, "DELETE", path, "")
 }
 
 // states reads a stream of states, which has no end, up to a change.

@@ -89,8 +89,16 @@ var layers = map[string]layer{
 	// carries them out.
 	"internal/bulk": {down: []string{".", "internal/machine"}},
 
+	// Submissions that name stored documents.
+	"internal/catalog": {down: []string{"."}},
+
+	// Differences between two texts.
+	"internal/diff": {},
+
 	// The engine: the committer, which carries out all writes, and the services around it.
-	"internal/engine": {down: []string{".", "internal/bulk", "internal/machine", "internal/store", "internal/uid"}},
+	"internal/engine": {down: []string{
+		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/store", "internal/uid",
+	}},
 
 	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {
@@ -151,7 +159,7 @@ var layers = map[string]layer{
 
 	// Runs documents: the workflow function of the built-in workflow document.
 	"internal/definition/runner": {down: []string{
-		".", "workflow", "internal/agent", "internal/definition", "internal/run",
+		".", "workflow", "internal/agent", "internal/catalog", "internal/definition", "internal/run",
 	}},
 
 	// The bodies of the HTTP API, shared by server and client.
@@ -159,7 +167,7 @@ var layers = map[string]layer{
 
 	// The HTTP API on any Backend.
 	"internal/httpapi": {
-		down:    []string{".", "internal/machine", "internal/wire"},
+		down:    []string{".", "internal/catalog", "internal/diff", "internal/machine", "internal/wire"},
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 
@@ -186,9 +194,9 @@ var layers = map[string]layer{
 	"internal/server": {
 		down: []string{
 			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/config",
-			"internal/definition/runner", "internal/engine",
+			"internal/definition", "internal/definition/runner", "internal/engine",
 			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
-			"internal/telemetry", "internal/webui", "worker",
+			"internal/telemetry", "internal/webui", "internal/wire", "worker",
 		},
 	},
 
@@ -213,7 +221,8 @@ var layers = map[string]layer{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
-			"internal/config", "internal/definition", "internal/definition/runner", "internal/httptask",
+			"internal/config", "internal/definition", "internal/definition/runner", "internal/diff",
+			"internal/httptask",
 			"internal/peer", "internal/reach", "internal/retry", "internal/screen", "internal/secret",
 			"internal/secretref", "internal/server", "internal/socket", "internal/datadir", "internal/demo", "registry",
 		},

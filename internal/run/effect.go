@@ -211,6 +211,13 @@ func (r *Run) Execution(ctx context.Context, id belay.ExecutionID) (belay.Execut
 	return read(ctx, r, func(ctx context.Context) (belay.Execution, error) { return r.s.Backend.Execution(ctx, id) })
 }
 
+// DocumentVersions lists the versions of a stored document.
+func (r *Run) DocumentVersions(ctx context.Context, name string) (belay.DocumentVersions, error) {
+	return read(ctx, r, func(ctx context.Context) (belay.DocumentVersions, error) {
+		return r.s.Backend.DocumentVersions(ctx, name)
+	})
+}
+
 // Chunks reads a part of a log or artifact of this execution.
 func (r *Run) Chunks(name string, from int64, limit int) ([]belay.StoredChunk, error) {
 	q := belay.ChunkQuery{Execution: r.a.Lease.Execution, Name: name, From: from, Limit: limit}

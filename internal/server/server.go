@@ -163,7 +163,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	return httpapi.Options{
 		Prober: prober,
 		Keys:   b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
-		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit,
+		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Documents: language{},
 		Pages:    webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
 		Crowded:  b.Crowded,
 		Ready:    func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },

@@ -446,5 +446,43 @@ func (l *link) ChangeGate(ctx context.Context, c belay.GateChange) (belay.GateDe
 	})
 }
 
+// Documents implements belay.Library.
+func (l *link) Documents(ctx context.Context, f belay.DocumentFilter) (belay.DocumentPage, error) {
+	return send(ctx, l, "documents", "", &f, func(ctx context.Context, b belay.Backend) (belay.DocumentPage, error) {
+		return b.Documents(ctx, f)
+	})
+}
+
+// DocumentVersions implements belay.Library.
+func (l *link) DocumentVersions(ctx context.Context, name string) (belay.DocumentVersions, error) {
+	return send(ctx, l, "document versions", name, &name, func(ctx context.Context,
+		b belay.Backend) (belay.DocumentVersions, error) {
+		return b.DocumentVersions(ctx, name)
+	})
+}
+
+// Document implements belay.Library.
+func (l *link) Document(ctx context.Context, name string, version int) (belay.Document, error) {
+	return send(ctx, l, "document", name, &version, func(ctx context.Context, b belay.Backend) (belay.Document, error) {
+		return b.Document(ctx, name, version)
+	})
+}
+
+// ApplyDocument implements belay.Library.
+func (l *link) ApplyDocument(ctx context.Context, a belay.DocumentApply) (belay.DocumentApplied, error) {
+	return send(ctx, l, "apply document", a.Name, &a, func(ctx context.Context,
+		b belay.Backend) (belay.DocumentApplied, error) {
+		return b.ApplyDocument(ctx, a)
+	})
+}
+
+// ChangeDocument implements belay.Library.
+func (l *link) ChangeDocument(ctx context.Context, c belay.DocumentChange) (belay.DocumentVersion, error) {
+	return send(ctx, l, "change document", c.Name, &c, func(ctx context.Context,
+		b belay.Backend) (belay.DocumentVersion, error) {
+		return b.ChangeDocument(ctx, c)
+	})
+}
+
 // Close implements belay.Backend.
 func (l *link) Close() error { return nil }

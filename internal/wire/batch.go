@@ -11,6 +11,10 @@ import (
 // execution.
 const MaxWait = 60 * time.Second
 
+// HeaderWarning is a header of the answer to a submission that names a deprecated version of a
+// stored document.
+const HeaderWarning = "Belay-Warning"
+
 const (
 	// MaxBatch is the largest number of operations in one Batch.
 	MaxBatch = 1000

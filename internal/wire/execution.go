@@ -10,8 +10,9 @@ import (
 // Submit requests a new execution. The fields of its policy stand beside the other fields.
 type Submit struct {
 	ID             belay.ExecutionID  `json:"id,omitzero" doc:"The execution's id, made by the client. A repeat with the same id finds the first execution."`
-	Workflow       string             `json:"workflow" minLength:"1" maxLength:"200"`
+	Workflow       string             `json:"workflow,omitempty" minLength:"1" maxLength:"200" doc:"Required, unless document is set."`
 	Version        string             `json:"version,omitempty" maxLength:"200"`
+	Document       string             `json:"document,omitempty" minLength:"1" maxLength:"120" doc:"A stored document, as in nightly or nightly@3, instead of a workflow; input is its input. The execution keeps the version."`
 	Input          json.RawMessage    `json:"input,omitempty" doc:"Any JSON; at most 1 MiB."`
 	Queue          string             `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
 	Priority       int                `json:"priority,omitempty" minimum:"-100" maximum:"100"`
@@ -38,7 +39,8 @@ type Submit struct {
 // SubmitOf converts a submission for the wire.
 func SubmitOf(s belay.Submission) Submit {
 	w := Submit{
-		ID: s.ID, Workflow: s.Workflow, Version: s.Version, Input: s.Input, Queue: s.Queue, Priority: s.Priority,
+		ID: s.ID, Workflow: s.Workflow, Version: s.Version, Document: s.Document, Input: s.Input,
+		Queue: s.Queue, Priority: s.Priority,
 		Labels: s.Labels, WorkerLabels: s.WorkerLabels, DueAt: s.DueAt, IdempotencyKey: s.IdempotencyKey,
 		Idempotency: string(s.Idempotency),
 		Trigger:     s.Trigger, TriggerPayload: s.TriggerPayload, Actor: s.Actor,
@@ -65,7 +67,8 @@ func (w *Submit) Submission() (belay.Submission, error) {
 		err = wrong
 	}
 	s := belay.Submission{
-		ID: w.ID, Workflow: w.Workflow, Version: w.Version, Input: w.Input, Queue: w.Queue, Priority: w.Priority,
+		ID: w.ID, Workflow: w.Workflow, Version: w.Version, Document: w.Document, Input: w.Input,
+		Queue: w.Queue, Priority: w.Priority,
 		Labels: w.Labels, WorkerLabels: w.WorkerLabels, DueAt: w.DueAt, IdempotencyKey: w.IdempotencyKey,
 		Idempotency: belay.Idempotency(w.Idempotency),
 		Trigger:     w.Trigger, TriggerPayload: w.TriggerPayload, Actor: w.Actor,

@@ -39,7 +39,7 @@ func Run(t *testing.T, open Open, groups ...string) {
 	}{
 		{"Steps", steps}, {"Waits", waits}, {"Branches", branches}, {"Children", children}, {"Control", control},
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
-		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"Resources", resources},
+		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"Documents", documents}, {"Resources", resources},
 		{"DeadLetters", letters}, {"Repairs", repairs}, {"Runs", runs}, {"Details", details}, {"States", follows},
 		{"Services", services}, {"Replays", replays},
 	} {
