@@ -15,9 +15,9 @@ const Workflow = "document"
 
 // Input is the input of an execution of the workflow document. It contains the whole document.
 type Input struct {
-	// Document is the text of the document, and Hash its SHA-256 in hexadecimal.
+	// Document is the text of the document, and Hash its SHA-256 in hexadecimal; an empty Hash is not compared.
 	Document string `json:"document"`
-	Hash     string `json:"hash"`
+	Hash     string `json:"hash,omitempty"`
 	// File names the document in messages.
 	File string `json:"file,omitempty"`
 	// Input is the input of the document.

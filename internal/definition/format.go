@@ -229,10 +229,13 @@ var Kinds = []Kind{
 	{Name: "http", With: httpType, Doc: "Sends an HTTP request. Its output has `status`, `headers` and `body`. A " +
 		"text may refer to a secret with `${{ secrets.NAME }}`; the configuration of the worker says which secrets a " +
 		"workflow may use."},
-	{Name: "workflow", Doc: "Starts an execution of another workflow and waits for its end. Its output is the output " +
-		"of that execution.",
+	{Name: "workflow", Doc: "Starts an execution of another workflow or of a stored document and waits for its end. " +
+		"Its output is the output of that execution. It needs `name` or `document`.",
 		With: Type{Kind: kindMap, Fields: []Field{
-			{Name: "name", Required: true, Type: templateText("invoice"), Doc: "The name of the workflow."},
+			{Name: "name", Type: templateText("invoice"), Doc: "The name of a workflow that workers have registered."},
+			{Name: "document", Type: templateText("nightly"), Doc: "The name of a stored document, instead of `name`; " +
+				"`nightly@3` is its version 3. Without a version, the task gets the newest version that is not deprecated " +
+				"when it starts, and keeps it; all items of a `foreach` get the same version."},
 			{Name: "version", Type: templateText("2"), Doc: "The version of the workflow."},
 			{Name: "input", Type: Type{Kind: kindAny, Expression: true}, Doc: "The input of the execution."},
 		}}},

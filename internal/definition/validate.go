@@ -95,6 +95,9 @@ func (v *validator) uses(t *Task) {
 		return
 	}
 	with := t.node.get("with")
+	if t.Uses == "workflow" {
+		v.started(t, n, with)
+	}
 	if with == nil {
 		for i := range t.Kind.With.Fields {
 			if f := &t.Kind.With.Fields[i]; f.Required {
@@ -106,6 +109,33 @@ func (v *validator) uses(t *Task) {
 		return
 	}
 	v.check(with, &t.Kind.With, "with of task "+quoted(t.ID))
+}
+
+// started checks that a task of the kind workflow names either a workflow or a stored document.
+func (v *validator) started(t *Task, uses, with *node) {
+	if with != nil && with.kind != mapNode {
+		return // reported elsewhere
+	}
+	name, document, version := with.get("name"), with.get("document"), with.get("version")
+	switch {
+	case name == nil && document == nil:
+		at := uses
+		if with != nil {
+			at = with
+		}
+		v.add(at.at, "add name: invoice for a workflow of a worker, or document: nightly for a stored document",
+			"task %s: workflow needs the key \"name\" or \"document\" in with", quoted(t.ID))
+	case name != nil && document != nil:
+		v.add(document.at, "keep one of them", "task %s: name and document exclude each other", quoted(t.ID))
+	case document != nil && version != nil:
+		v.add(version.at, "write it after the name, as in document: nightly@3",
+			"task %s: version is for a workflow, not for a document", quoted(t.ID))
+	case document != nil && !strings.Contains(document.text(), "${{"):
+		if _, err := belay.ParseDocumentRef(document.text()); err != nil {
+			v.add(document.at, "write a name such as nightly or nightly@3",
+				"task %s: %s is no name of a stored document", quoted(t.ID), quoted(document.text()))
+		}
+	}
 }
 
 // setting returns a field of a task, or of defaults if the task lacks it.

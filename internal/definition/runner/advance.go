@@ -225,6 +225,11 @@ func (x *execution) prepare(ctx context.Context, t *task, item int, batch *[]sta
 		}
 		return x.fails(t, err)
 	}
+	if sub.Document != "" && item >= 0 {
+		if sub.Document, err = x.pin(ctx, t.each, key, sub.Document); err != nil {
+			return err
+		}
+	}
 	sub.ParentKey = key
 	*batch = append(*batch, starting{t, item, key, sub})
 	x.open++

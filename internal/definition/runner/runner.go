@@ -11,24 +11,17 @@ import (
 	"sync"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/run"
 )
 
 // Workflow is the name of the workflow that runs documents.
-const Workflow = "document"
+const Workflow = catalog.Workflow
 
 // Input is the input of an execution of a document. It contains the whole document, so that an execution never changes
 // its document.
-type Input struct {
-	// Document is the text of the document, and Hash its SHA-256 in hexadecimal; an empty Hash is not compared.
-	Document string `json:"document"`
-	Hash     string `json:"hash,omitempty"`
-	// File names the document in messages.
-	File string `json:"file,omitempty"`
-	// Input is the input of the document.
-	Input json.RawMessage `json:"input,omitempty"`
-}
+type Input catalog.Input
 
 // Parse returns the document of the input, or an error marked belay.Permanent.
 func (in *Input) Parse() (*definition.Document, error) {

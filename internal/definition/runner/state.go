@@ -64,6 +64,9 @@ type each struct {
 	Done   map[int]spans `json:"done,omitempty"`
 	Failed spans         `json:"failed,omitempty"`
 
+	// Pins are the versions of the stored documents that the items start without naming a version.
+	Pins map[string]int `json:"pins,omitempty"`
+
 	items []any // nil until they are needed
 	open  int   // how many items are under way
 }

@@ -26,6 +26,13 @@ func (x *execution) submission(ctx context.Context, t *task, item int) (belay.Su
 		input, err = jobOf(with, t.Retry.Attempts > 1)
 	case "workflow":
 		m, _ := with.(map[string]any)
+		if d := m["document"]; d != nil {
+			s.Workflow, input = "", m["input"]
+			if s.Document, _ = d.(string); s.Document == "" {
+				return s, fmt.Errorf("%w: the name of the document must be a text", errOutput)
+			}
+			break
+		}
 		name, ok := m["name"].(string)
 		if !ok || name == "" {
 			return s, fmt.Errorf("%w: the name of the workflow must be a text", errOutput)
