@@ -86,6 +86,10 @@ func (a *app) show(d *belay.ExecutionDetail, events []belay.Event, owner, progre
 	t := screen.NewTable(a.out)
 	t.Row("id", e.ID.String())
 	t.Row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
+	document := documentOf(e)
+	if document != "" {
+		t.Row("document", document)
+	}
 	t.Row("state", stateWord(e))
 	if e.Reason != nil {
 		t.Row("because", about(e))
@@ -97,7 +101,8 @@ func (a *app) show(d *belay.ExecutionDetail, events []belay.Event, owner, progre
 		t.Row("key", e.Key)
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		if a.wide() || k != labelLine {
+		shown := k == labelLine || document != "" && (k == belay.LabelDocument || k == belay.LabelDocumentVersion)
+		if a.wide() || !shown {
 			t.Row("label "+k, e.Labels[k])
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,18 +14,22 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) lsCommand() *cobra.Command {
 	var f belay.Filter
 	var states, labels []string
-	var parent string
+	var parent, document string
 	c := &cobra.Command{
 		Use: "ls", Short: "List executions, newest first", Args: none,
 		Long: "List executions, newest first. Child executions are listed only with --children or --parent.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := parseFilter(&f, states, labels); err != nil {
+				return err
+			}
+			if err := byDocument(&f, document); err != nil {
 				return err
 			}
 			if parent != "" {
@@ -48,6 +53,8 @@ func (a *app) lsCommand() *cobra.Command {
 		"executions that have not ended")
 	c.Flags().StringSliceVar(&labels, "label", nil, "list only executions with these labels, as `name=value`")
 	c.Flags().StringVar(&f.Workflow, "workflow", "", "list only executions of this workflow")
+	c.Flags().StringVar(&document, "document", "",
+		"list only executions of this stored document, `NAME` or NAME@VERSION")
 	c.Flags().StringVar(&f.Queue, "queue", "", "list only executions of this queue")
 	c.Flags().BoolVar(&f.Children, "children", false, "list child executions too")
 	c.Flags().StringVar(&parent, "parent", "", "list only the children of this execution")
@@ -56,6 +63,38 @@ func (a *app) lsCommand() *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(append(stateNames(), "active"),
 		cobra.ShellCompDirectiveNoFileComp))
 	return a.readFlag(c)
+}
+
+// byDocument adds the labels of a stored document to a filter.
+func byDocument(f *belay.Filter, document string) error {
+	if document == "" {
+		return nil
+	}
+	ref, err := documentRef(document)
+	if err != nil {
+		return err
+	}
+	if f.Labels == nil {
+		f.Labels = make(map[string]string)
+	}
+	f.Labels[belay.LabelDocument] = ref.Name
+	if ref.Version > 0 {
+		f.Labels[belay.LabelDocumentVersion] = strconv.Itoa(ref.Version)
+	}
+	return nil
+}
+
+// documentOf returns the stored document and the version that an execution runs, as in nightly@3, or "" for others. A
+// document from a file has no version.
+func documentOf(e *belay.Execution) string {
+	name, version := e.Labels[belay.LabelDocument], e.Labels[belay.LabelDocumentVersion]
+	switch {
+	case e.Workflow != runner.Workflow || name == "":
+		return ""
+	case version == "":
+		return name
+	}
+	return name + "@" + version
 }
 
 // searchFor is how long ls continues to search when few executions match the filter.
@@ -184,6 +223,8 @@ func about(e *belay.Execution) string {
 		if d := time.Until(e.Reason.Until); d > 0 {
 			text += " (in " + screen.Short(d) + ")"
 		}
+	case documentOf(e) != "":
+		text = documentOf(e)
 	default:
 		for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
 			if k == agent.LabelCommand {

@@ -16,6 +16,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/httptask"
 	"github.com/belaydev/belay/internal/screen"
 )
@@ -25,6 +26,7 @@ type submitFlags struct {
 	input, key, queue, version, due string
 	trigger, triggerPayload         string
 	onLost, onNoWorker, idempotency string
+	document                        string
 	priority, attempts              int
 	labels, workerLabels            []string
 	timeout                         time.Duration
@@ -37,7 +39,7 @@ type submitFlags struct {
 func (a *app) submitCommand() *cobra.Command {
 	var f submitFlags
 	c := &cobra.Command{
-		Use:   "submit WORKFLOW [flags] [-- COMMAND [ARG…]]",
+		Use:   "submit [WORKFLOW] [flags] [-- COMMAND [ARG…]]",
 		Short: "Submit an execution to be run by a worker",
 		Long: `Submit an execution and print its id. A worker that has registered the workflow runs
 the execution; the worker may start later. With --key, which is an idempotency key, a
@@ -51,6 +53,8 @@ first has failed or was cancelled.
   belay submit review --input '{"pr": 17}' --trigger webhook --trigger-payload @hook.json
   belay submit command --repo https://example.org/app.git -- make test
   belay submit http --input '{"url": "https://api.example.org/v1/items"}' --wait
+  belay submit --document nightly --input '{"day": "2026-11-20"}'
+                                          a stored document; nightly@3 is its version 3
   belay submit loop --external            for an owner from outside: a program that is no
                                           worker and locks the execution
 
@@ -66,6 +70,8 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 		},
 	}
 	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
+	c.Flags().StringVar(&f.document, "document", "",
+		"run this stored document, `NAME` or NAME@VERSION, instead of a WORKFLOW; the execution keeps its version")
 	c.Flags().StringVar(&f.key, "key", "",
 		"an idempotency `key`: a second submission with the same key returns the first execution")
 	c.Flags().StringVar(&f.idempotency, "idempotency", "",
@@ -110,6 +116,10 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 		"with a COMMAND: pass the worker's environment variable `NAME` to the command; the worker's agent.env must "+
 			"list it")
 	f.own.register(a, c)
+	_ = c.RegisterFlagCompletionFunc("document", func(c *cobra.Command, _ []string, typed string) ([]string,
+		cobra.ShellCompDirective) {
+		return a.completeStored(c, nil, typed)
+	})
 	_ = c.RegisterFlagCompletionFunc("on-no-worker", cobra.FixedCompletions([]string{"wait", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("trigger", cobra.FixedCompletions(triggerWords,
@@ -128,12 +138,22 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	if dash >= 0 {
 		args, command = args[:dash], args[dash:]
 	}
-	if len(args) != 1 {
+	workflow := ""
+	switch {
+	case f.document != "" && (len(args) > 0 || command != nil):
+		return belay.Submission{}, usage("give a WORKFLOW or --document, not both")
+	case f.document != "":
+		if _, err := documentRef(f.document); err != nil {
+			return belay.Submission{}, err
+		}
+	case len(args) != 1:
 		return belay.Submission{}, usage("belay submit takes the name of a workflow, not %d arguments", len(args))
+	default:
+		workflow = args[0]
 	}
 	s := belay.Submission{
-		ID: belay.ExecutionID(embedded.NewID()), Workflow: args[0], Version: f.version, Queue: f.queue,
-		Priority: f.priority, Actor: actor(), Trigger: belay.Trigger(f.trigger),
+		ID: belay.ExecutionID(embedded.NewID()), Workflow: workflow, Document: f.document, Version: f.version,
+		Queue: f.queue, Priority: f.priority, Actor: actor(), Trigger: belay.Trigger(f.trigger),
 		IdempotencyKey: f.key, Idempotency: belay.Idempotency(f.idempotency), External: f.external,
 		Policy: belay.Policy{
 			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),
@@ -305,9 +325,17 @@ func (a *app) submit(ctx context.Context, s belay.Submission, wait bool) error {
 	if err != nil {
 		return err
 	}
+	if a.server == "" {
+		if err := checkDocument(ctx, b, &s); err != nil {
+			return closing(b, err)
+		}
+	}
 	out, err := b.Submit(ctx, s)
 	if err == nil {
 		err = out[0].Err
+	}
+	if err == nil && out[0].Warning != "" {
+		fmt.Fprintln(a.err, "belay:", screen.Line(out[0].Warning))
 	}
 	switch {
 	case err != nil:
@@ -319,6 +347,26 @@ func (a *app) submit(ctx context.Context, s belay.Submission, wait bool) error {
 		fmt.Fprintln(a.out, out[0].ID)
 	}
 	return closing(b, err)
+}
+
+// checkDocument returns an error if a stored document cannot run with the input. A server makes the same check itself.
+func checkDocument(ctx context.Context, b belay.Backend, s *belay.Submission) error {
+	if s.Document == "" {
+		return nil
+	}
+	ref, err := documentRef(s.Document)
+	if err != nil {
+		return err
+	}
+	d, err := b.Document(ctx, ref.Name, ref.Version)
+	if err != nil {
+		return nil // the submission says what is wrong, or repeats an earlier one
+	}
+	input, err := json.Marshal(runner.Input{Document: d.Text, Hash: d.Hash, File: d.String(), Input: s.Input})
+	if err != nil {
+		return err
+	}
+	return runner.CheckInput(input)
 }
 
 // waitFor waits for the end of the submitted execution and prints its output.

@@ -17,18 +17,23 @@ import (
 
 func (a *app) workflowsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "workflows", Short: "Check and draw workflows that are written as documents", Args: none,
-		Long: `Check and draw documents: workflows that are written in YAML or JSON, without Go.
+		Use: "workflows", Short: "Check, draw and store workflows that are written as documents", Args: none,
+		Long: `Check, draw and store documents: workflows that are written in YAML or JSON, without Go.
 
   belay workflows validate nightly.yaml     list all mistakes with line and column
   belay workflows graph nightly.yaml        print the tasks in their order
   belay workflows schema > belay.schema.json
                                             the format, for editors
+  belay workflows apply nightly.yaml        store a new version
+  belay workflows ls                        list the stored documents
 
-belay run FILE.yaml runs a document.`,
+belay run FILE.yaml runs a document from a file, and belay submit --document NAME runs a
+stored one.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.validateCommand(), a.graphCommand(), a.schemaCommand())
+	c.AddCommand(a.validateCommand(), a.graphCommand(), a.schemaCommand(), a.applyCommand(), a.storedLsCommand(),
+		a.storedGetCommand(), a.storedDiffCommand(), a.deprecateCommand(), a.restoreDocumentCommand(),
+		a.storedRmCommand())
 	return c
 }
 
