@@ -7,6 +7,7 @@ import { chat, chatStream, type ChatOptions, type ChatRequest, type Completion }
 import { unreadable } from "./error.js";
 import { patient, type Fetch } from "./fetch.js";
 import { DeadLetters } from "./dead.js";
+import { Documents } from "./documents.js";
 import { Gates } from "./gates.js";
 import { newExecutionId, newKey } from "./id.js";
 import { Jobs } from "./jobs.js";
@@ -67,6 +68,8 @@ export class Belay {
   readonly bulk: Bulk;
   /** The dead letters: executions that failed for good. */
   readonly dead: DeadLetters;
+  /** The stored documents: workflows that are written in YAML or JSON. */
+  readonly documents: Documents;
   /** The gates: limits, rates, circuit breakers and pauses. */
   readonly gates: Gates;
   /** The jobs of the agent service. */
@@ -97,6 +100,7 @@ export class Belay {
     });
     this.bulk = new Bulk(this.api);
     this.dead = new DeadLetters(this.api);
+    this.documents = new Documents(this.api);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }
@@ -108,8 +112,20 @@ export class Belay {
    * has not failed and was not cancelled.
    */
   submit(workflow: string, s: Submit = {}): Promise<Execution> {
+    return this.#submit({ workflow, ...s });
+  }
+
+  /**
+   * submitDocument submits an execution of a stored document: `nightly` for the newest version that is not deprecated,
+   * or `nightly@3`. The execution keeps its version.
+   */
+  submitDocument(document: string, s: Omit<Submit, "document"> = {}): Promise<Execution> {
+    return this.#submit({ document, ...s });
+  }
+
+  #submit(s: Submission): Promise<Execution> {
     const known = s.id !== undefined || s.idempotency_key !== undefined;
-    const body = { workflow, ...s, ...(known ? {} : { id: newExecutionId() }) };
+    const body = { ...s, ...(known ? {} : { id: newExecutionId() }) };
     return answer(this.api.POST("/v1/executions", { body, fetch: this.#repeating }));
   }
 

@@ -13,6 +13,7 @@ export {
   type DeadLetterWhy,
   type RequeueOptions,
 } from "./dead.js";
+export { Documents, type Document, type DocumentIf, type DocumentVersion, type DocumentWhy } from "./documents.js";
 export { gate, Gates, type CircuitBreaker, type Gate, type GateKind, type GatePause, type GateWhy, type ResourceTerms } from "./gates.js";
 export { newExecutionId } from "./id.js";
 export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent } from "./jobs.js";

@@ -19,6 +19,7 @@ const outputs: Record<string, RegExp> = {
   agent: /^say hello\ncompleted\nsay hello/,
   outside: /^$/,
   gates: /^queue:reports it is paused\n$/,
+  documents: /^1 1\n$/,
   workers: /^\d+\n$/,
 };
 
