@@ -1495,6 +1495,68 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workflows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the stored documents, without their texts
+         * @description A page may have fewer documents than limit although there is another page.
+         */
+        get: operations["listDocuments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the newest version of a document */
+        get: operations["getDocument"];
+        /**
+         * Make a text the newest version of a document
+         * @description 201: there is a new version. 200: the newest version has this text already. Executions that were submitted before keep their version. 412: another version is the newest. 422: the text is not a valid document; errors names its problems with lines and columns.
+         */
+        put: operations["applyDocument"];
+        post?: never;
+        /**
+         * Remove all versions of a document
+         * @description Executions that run keep their text. The number of a removed version is not used again. 412: another version is the newest.
+         */
+        delete: operations["removeDocument"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare two versions of a document */
+        get: operations["diffDocument"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workflows/{name}/pause": {
         parameters: {
             query?: never;
@@ -1526,6 +1588,101 @@ export interface paths {
         put?: never;
         /** End the pause of a workflow */
         post: operations["resumeWorkflow"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the versions of a document, the newest first, without their texts */
+        get: operations["listDocumentVersions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}/versions/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a version of a document */
+        get: operations["getDocumentVersion"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a version of a document
+         * @description Executions that run keep their text. The number of a removed version is not used again. 412: another version is the newest.
+         */
+        delete: operations["removeDocumentVersion"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}/versions/{version}/deprecate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Deprecate a version of a document
+         * @description Submissions that name no version get the newest version that is not deprecated. A deprecated version still runs if a submission names it; the answer warns.
+         */
+        post: operations["deprecateDocumentVersion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}/versions/{version}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Draw the tasks of a version of a document
+         * @description As text, in the language of Mermaid, or as an SVG image.
+         */
+        get: operations["drawDocument"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workflows/{name}/versions/{version}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End the deprecation of a version of a document */
+        post: operations["restoreDocumentVersion"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1610,6 +1767,14 @@ export interface components {
             /** Format: int64 */
             n: number;
             name: string;
+        };
+        ApplyDocument: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+            /** @description The document, in YAML or JSON; at most 256 KiB. */
+            text: string;
         };
         Assignment: {
             /** @description The execution was lost several times in a row and may kill its worker: claim nothing else until it has saved a checkpoint, has ended or has run for five seconds. */
@@ -1779,6 +1944,12 @@ export interface components {
             token: number;
             /** Format: int64 */
             within_ms: number;
+        };
+        ChangeDocument: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
         };
         ChangeEvent: {
             data: components["schemas"]["StatusChange"];
@@ -2073,10 +2244,86 @@ export interface components {
             /** @description Any JSON; at most 64 KiB. */
             payload?: unknown;
         };
+        Deprecation: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            reason?: string;
+        };
         Detail: {
             /** @description The place of the fault, for example body.labels.team. */
             location: string;
             message: string;
+        };
+        Document: {
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string;
+            deprecated?: components["schemas"]["Deprecation"];
+            hash: string;
+            name: string;
+            /** Format: int64 */
+            size: number;
+            text: string;
+            /** Format: int64 */
+            version: number;
+        };
+        DocumentApplied: {
+            created: boolean;
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string;
+            deprecated?: components["schemas"]["Deprecation"];
+            hash: string;
+            name: string;
+            /** Format: int64 */
+            size: number;
+            /** Format: int64 */
+            version: number;
+        };
+        DocumentDiff: {
+            /** @description The difference in the unified format; empty if the texts are equal. */
+            diff: string;
+            /** Format: int64 */
+            from: number;
+            name: string;
+            /** Format: int64 */
+            to: number;
+        };
+        DocumentGraph: {
+            /** @enum {string} */
+            format: "text" | "mermaid" | "svg";
+            graph: string;
+        };
+        DocumentInfo: {
+            /** Format: int64 */
+            count: number;
+            /** Format: int64 */
+            default: number;
+            name: string;
+            newest: components["schemas"]["DocumentVersion"];
+        };
+        DocumentPage: {
+            documents: components["schemas"]["DocumentInfo"][];
+            next?: string;
+        };
+        DocumentVersion: {
+            /** Format: date-time */
+            created_at: string;
+            created_by?: string;
+            deprecated?: components["schemas"]["Deprecation"];
+            hash: string;
+            name: string;
+            /** Format: int64 */
+            size: number;
+            /** Format: int64 */
+            version: number;
+        };
+        DocumentVersions: {
+            /** Format: int64 */
+            default: number;
+            name: string;
+            versions: components["schemas"]["DocumentVersion"][];
         };
         DoneEvent: {
             /** @enum {string} */
@@ -3420,6 +3667,8 @@ export interface components {
              * @enum {string}
              */
             dispatch?: "external";
+            /** @description A stored document, as in nightly or nightly@3, instead of a workflow; input is its input. The execution keeps the version. */
+            document?: string;
             /**
              * Format: date-time
              * @description When the execution may first run; without it, at once.
@@ -3515,11 +3764,13 @@ export interface components {
             worker_labels?: {
                 [key: string]: string;
             };
-            workflow: string;
+            /** @description Required, unless document is set. */
+            workflow?: string;
         };
         Submitted: {
             id: string;
             replayed?: boolean;
+            warning?: string;
         };
         Suspend: {
             /**
@@ -5190,6 +5441,7 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    "Belay-Warning"?: string;
                     "Idempotency-Replayed"?: string;
                     Location?: string;
                     "Preference-Applied"?: string;
@@ -5206,6 +5458,7 @@ export interface operations {
             /** @description Created */
             201: {
                 headers: {
+                    "Belay-Warning"?: string;
                     "Idempotency-Replayed"?: string;
                     Location?: string;
                     "Preference-Applied"?: string;
@@ -8317,6 +8570,241 @@ export interface operations {
             503: components["responses"]["ServiceUnavailable"];
         };
     };
+    listDocuments: {
+        parameters: {
+            query?: {
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getDocument: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the document. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    applyDocument: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that must be the newest; otherwise 412. */
+                "If-Match"?: string;
+                /** @description An asterisk: there must be no such document; otherwise 412. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description The name of the document; the text must have the same name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "text": "name: nightly\ntasks:\n  - id: hello\n    uses: command\n    with: {run: echo hello}\n"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ApplyDocument"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentApplied"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentApplied"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    removeDocument: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that must be the newest; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the document. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    diffDocument: {
+        parameters: {
+            query?: {
+                /** @description The older version; without it, the version before to. */
+                from?: number;
+                /** @description The newer version; without it, the newest version. */
+                to?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the document. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentDiff"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
     pauseWorkflow: {
         parameters: {
             query?: never;
@@ -8404,6 +8892,277 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GateDetail"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listDocumentVersions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the document. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentVersions"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getDocumentVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the document. */
+                name: string;
+                /** @description The number of the version. */
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    removeDocumentVersion: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that must be the newest; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the document. */
+                name: string;
+                /** @description The number of the version. */
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    deprecateDocumentVersion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the document. */
+                name: string;
+                /** @description The number of the version. */
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "it deletes too much"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeDocument"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentVersion"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    drawDocument: {
+        parameters: {
+            query?: {
+                /** @description Without it, text. */
+                format?: "text" | "mermaid" | "svg";
+            };
+            header?: never;
+            path: {
+                /** @description The name of the document. */
+                name: string;
+                /** @description The number of the version. */
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentGraph"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    restoreDocumentVersion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the document. */
+                name: string;
+                /** @description The number of the version. */
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "it was not the cause"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeDocument"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentVersion"];
                 };
             };
             400: components["responses"]["BadRequest"];

@@ -31,10 +31,10 @@ test("documents are applied, compared, deprecated and removed", async (t) => {
   assert.equal((await documents.deprecate("nightly", 2, why)).deprecated?.by, "ann");
   assert.equal((await documents.list()).documents[0]?.default, 1);
   const execution = await belay.submitDocument("nightly", { idempotency_key: "day-7" });
-  assert.deepEqual([execution.workflow, execution.labels?.document_version], ["document", "1"]);
+  assert.deepEqual([execution.workflow, execution.labels?.["document_version"]], ["document", "1"]);
   assert.equal((await documents.restore("nightly", 2)).deprecated, undefined);
   assert.equal((await belay.submitDocument("nightly", { idempotency_key: "day-7" })).id, execution.id);
-  assert.equal((await belay.submitDocument("nightly@2")).labels?.document_version, "2");
+  assert.equal((await belay.submitDocument("nightly@2")).labels?.["document_version"], "2");
   await documents.remove("nightly", 1, why);
   assert.equal((await documents.versions("nightly")).versions.length, 1);
   await documents.remove("nightly");
