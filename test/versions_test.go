@@ -135,7 +135,7 @@ func TestTheServerChecksDocuments(t *testing.T) {
 	for text, want := range map[string]string{
 		"name: nightly\ntasks:\n  - {id: a, uses: comand}\n":                "line 3, column 19",
 		"name: weekly\ntasks:\n  - {id: a, uses: sleep, with: {for: 1s}}\n": "name: weekly, and the path says nightly",
-		bomb: "problems",
+		bomb: "more than 20000 values",
 		"":   "text",
 	} {
 		body, err := json.Marshal(map[string]string{"text": text})
