@@ -11,9 +11,10 @@ const (
 	MaxDocument = 256 << 10
 	// MaxDocumentName is the largest length of the name of a document, in bytes.
 	MaxDocumentName = 100
-	// MaxDocuments is the largest number of stored documents, and MaxDocumentVersions the largest
-	// number of stored versions of one document. Removed versions do not count.
-	MaxDocuments        = 10_000
+	// MaxDocuments is the largest number of stored documents.
+	MaxDocuments = 10_000
+	// MaxDocumentVersions is the largest number of stored versions of one document. Removed versions
+	// do not count.
 	MaxDocumentVersions = 1000
 )
 
@@ -182,7 +183,8 @@ func CheckDocumentName(op, name string) error {
 	}
 	return &Error{
 		Code: CodeInvalid, Op: op, Message: "the name of a document has letters, digits, dots, dashes and " +
-			"underscores, begins with a letter or digit, and has at most " + strconv.Itoa(MaxDocumentName) + " characters",
+			"underscores, begins with a letter or digit, and has at most " + strconv.Itoa(MaxDocumentName) +
+			" characters",
 	}
 }
 
