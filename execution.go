@@ -73,11 +73,13 @@ type Execution struct {
 	Losses  int `json:"losses,omitempty"`
 	// Worker is the owner while the execution is running. While the execution is scheduled, Worker
 	// is the worker to which it is assigned and which has not accepted it yet.
-	Worker       WorkerID          `json:"worker,omitzero"`
-	Parent       ExecutionID       `json:"parent,omitzero"`
-	ParentKey    string            `json:"parent_key,omitempty"`
-	OpenChildren int               `json:"open_children,omitempty"`
-	Checkpoints  int               `json:"checkpoints,omitempty"`
+	Worker       WorkerID    `json:"worker,omitzero"`
+	Parent       ExecutionID `json:"parent,omitzero"`
+	ParentKey    string      `json:"parent_key,omitempty"`
+	OpenChildren int         `json:"open_children,omitempty"`
+	Checkpoints  int         `json:"checkpoints,omitempty"`
+	// StateSeq is the seq of the event that has the saved state of the execution; 0 if it has saved none.
+	StateSeq     int64             `json:"state_seq,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	WorkerLabels map[string]string `json:"worker_labels,omitempty"`
 	// Key is the idempotency key. For a submission with IdempotencyByContent the Backend has made it.
@@ -235,10 +237,14 @@ type Filter struct {
 	Children bool
 	// Labels selects the executions that have all of these labels.
 	Labels map[string]string
+	// IDs selects the executions with these ids, 1,000 at most. It includes children.
+	IDs []ExecutionID
 	// Cursor is the Next of the page before, or empty for the first page. Limit is at most 1,000; 0
 	// means 100.
 	Cursor string
 	Limit  int
+	// Outputs, if above 0, adds to executions that have succeeded their outputs of at most so many bytes each.
+	Outputs int
 }
 
 // Page is one page of a list, the newest execution first.
@@ -316,6 +322,9 @@ type Control struct {
 	// InputPatch is for requeue, instead of Input: a JSON Merge Patch (RFC 7396) that changes the
 	// present input.
 	InputPatch json.RawMessage `json:"input_patch,omitempty"`
+	// KeepResults is for requeue: the execution keeps the results of its finished steps and its state beside the new
+	// input, as after a retry. So its workflow function must accept these results together with the new input.
+	KeepResults bool `json:"keep_results,omitempty"`
 	// Generation is for retry and requeue: the generation whose failure the caller has seen. If the
 	// execution was reopened since, or if the dead letter of this generation is resolved, the action
 	// is refused with CodeConflict. 0 means the present generation, whatever it is.

@@ -90,11 +90,22 @@ func (r *Reader) Await(ctx context.Context, id belay.ExecutionID, wait time.Dura
 // many old ones is read in parts.
 const scan = 50_000
 
+// maxIDs is the largest number of executions that a list names.
+const maxIDs = 1000
+
 // Executions lists executions, newest first.
 func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
 	q := store.List{
 		States: f.States, Workflow: f.Workflow, Queue: f.Queue, Key: f.Key, Parent: f.Parent, Children: f.Children,
-		Labels: f.Labels, Limit: f.Limit, Scan: scan,
+		Labels: f.Labels, Limit: f.Limit, Scan: scan, IDs: f.IDs, Outputs: int64(f.Outputs),
+	}
+	if len(f.IDs) > maxIDs {
+		return belay.Page{}, &belay.Error{
+			Code: belay.CodeInvalid, Op: "list", Message: fmt.Sprintf("%d ids; at most %d", len(f.IDs), maxIDs),
+		}
+	}
+	if len(f.IDs) > 0 {
+		q.Children = true
 	}
 	if q.Limit <= 0 {
 		q.Limit = 100

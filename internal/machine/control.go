@@ -107,6 +107,9 @@ func (c *Act) sum() OpSum {
 	if c.From+c.At != "" {
 		s = s.text("step").text(c.From).text(c.At)
 	}
+	if c.KeepResults {
+		s = s.text("keep results")
+	}
 	if len(c.InputPatch) > 0 {
 		return s.text("patch").json(c.InputPatch).sum()
 	}
@@ -155,6 +158,9 @@ func (c *Act) check(op string) error {
 	if len(c.InputPatch) > 0 && (len(c.Input) > 0 || c.Action != belay.ActionRequeue) {
 		return refuse(belay.CodeInvalid, op, "an input_patch is for requeue, without an input")
 	}
+	if c.KeepResults && (c.Action != belay.ActionRequeue || len(c.Input)+len(c.InputPatch) == 0) {
+		return refuse(belay.CodeInvalid, op, "keep_results is for a requeue with another input")
+	}
 	if err := CheckPayload(op, "the input_patch", c.InputPatch, belay.MaxPayload); err != nil {
 		return err
 	}
@@ -176,14 +182,16 @@ func (c *Act) why() string {
 	return step + ": " + c.Reason
 }
 
-// step says which step a retry or a fork names, or the new budget, after a space; it is empty if the action
-// names none.
+// step says which step a retry or a fork names, that a requeue keeps results, or the new budget, after a space; it
+// is empty if none of this applies.
 func (c *Act) step() string {
 	switch {
 	case c.From != "":
 		return fmt.Sprintf(" from %q on", c.From)
 	case c.At != "":
 		return fmt.Sprintf(" before %q", c.At)
+	case c.KeepResults:
+		return " with another input and the present results"
 	case c.Budget != nil:
 		return " to " + c.Budget.Cost.String()
 	}
@@ -268,7 +276,8 @@ func (c *Act) resume(w *world, e *Execution) error {
 }
 
 // reopen raises the generation of an execution that has ended. Without a new input the results of
-// finished steps stay valid, except those from the step From on; a new input makes them invalid.
+// finished steps stay valid, except those from the step From on; a new input makes them invalid unless the action
+// keeps them.
 func (c *Act) reopen(w *world, e *Execution) error {
 	op := string(c.Action)
 	if e.State != belay.Failed && e.State != belay.Cancelled {
@@ -313,6 +322,9 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	e.Class, e.Message, e.FailedBy = 0, "", 0
 	if len(input) > 0 {
 		newInput(w, e, input)
+		if !c.KeepResults {
+			forget(e)
+		}
 	}
 	if c.From != "" {
 		w.discard(e, saved, first, c.From)
@@ -353,9 +365,14 @@ func (c *Act) input(w *world, op string, e *Execution) ([]byte, error) {
 	return input, CheckPayload(op, "the patched input", input, belay.MaxPayload)
 }
 
-func newInput(w *world, e *Execution, input []byte) {
-	e.BaseSeq, e.InputGen, e.StateSeq, e.Checkpoints = e.Seq, e.Generation, 0, 0
+// forget makes all checkpoints and signals of an execution invalid.
+func forget(e *Execution) {
+	e.BaseSeq, e.StateSeq, e.Checkpoints = e.Seq, 0, 0
 	e.SignalSeq, e.SignalSeen, e.Signals, e.SignalBytes = 0, 0, 0, 0
+}
+
+func newInput(w *world, e *Execution, input []byte) {
+	e.InputGen = e.Generation
 	next := Spec{Execution: e.ID, Generation: e.Generation, Input: input}
 	if s := w.specs[e.ID]; s != nil {
 		next = *s

@@ -194,3 +194,39 @@ func TestAReopenedExternalExecutionStaysExternal(t *testing.T) {
 		}
 	}
 }
+
+// After a requeue that keeps results, the next run gets the new input with all finished steps, the state and the
+// signals. The ends of children that the earlier input started are not delivered.
+func TestRequeueKeepsResults(t *testing.T) {
+	s, w, id := failedExecution(t)
+	state := s.row(id).StateSeq
+	s.do(s.act(id, belay.ActionRequeue, func(c *belay.Control) {
+		c.Input, c.KeepResults, c.Generation = json.RawMessage(`{"n":2}`), true, 1
+	}))
+	e := s.row(id)
+	if e.Generation != 2 || e.InputGen != 2 || e.BaseSeq != 0 || e.StateSeq != state || e.Checkpoints == 0 {
+		t.Errorf("%+v", *e)
+	}
+	if v := View(&Record{Execution: e}); v.StateSeq != state {
+		t.Errorf("the state is shown at %d, not %d", v.StateSeq, state)
+	}
+	from := Resume(s.records[id].history(), s.now)
+	if len(from.Checkpoints) != 3 || len(from.Signals) != 1 || from.Signals[0].Name != "left" {
+		t.Errorf("resumes from %+v", from)
+	}
+	if d := s.records[id].letters[0]; d.Resolution != belay.ResolvedRequeued {
+		t.Errorf("dead letter %+v", *d)
+	}
+	r := s.do(s.claims(w, 1))
+	if string(r.Claims[0].Input) != `{"n":2}` {
+		t.Errorf("input %s", r.Claims[0].Input)
+	}
+	for _, change := range []func(*belay.Control){
+		func(c *belay.Control) { c.Action = belay.ActionRetry },
+		func(c *belay.Control) { c.Action = belay.ActionRequeue },
+		func(c *belay.Control) { c.Action, c.Input = belay.ActionFork, json.RawMessage(`2`) },
+	} {
+		s.refused(s.act(id, belay.ActionCancel, func(c *belay.Control) { c.KeepResults = true; change(c) }),
+			belay.CodeInvalid)
+	}
+}

@@ -34,6 +34,7 @@ func View(r *Record) belay.Execution {
 		Seq:  e.Seq, Token: e.Token, Generation: e.Generation, Attempt: e.Attempts + 1, Losses: e.Losses,
 		Worker: e.Worker,
 		Parent: e.Parent, ParentKey: e.Child, OpenChildren: e.Open, Checkpoints: e.Checkpoints,
+		StateSeq:   e.StateSeq,
 		CostTokens: e.Cost, CreatedAt: e.CreatedAt.Time(), DueAt: e.DueAt.Time(), StartedAt: e.StartedAt.Time(),
 		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
 		PauseRequested: e.PauseRequested,

@@ -171,6 +171,8 @@ type List struct {
 	Scan int
 	// Payloads includes inputs and outputs.
 	Payloads bool
+	// Outputs, if above 0, includes the newest run of each execution, without an output of more bytes.
+	Outputs int64
 }
 
 // Listed is one part of a list.

@@ -121,6 +121,9 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 		r := &machine.Record{Execution: copyExecution(e), Spec: copySpec(s.newestSpec(e.ID), q.Payloads)}
 		if runs := s.of(e.ID).runs; q.Payloads && len(runs) > 0 {
 			r.Runs = []*machine.Run{copyRun(runs[len(runs)-1], true)}
+		} else if q.Outputs > 0 && len(runs) > 0 {
+			last := runs[len(runs)-1]
+			r.Runs = []*machine.Run{copyRun(last, int64(len(last.Output)) <= q.Outputs)}
 		}
 		if out.Records = append(out.Records, r); len(out.Records) == q.Limit {
 			return out, nil

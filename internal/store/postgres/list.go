@@ -17,6 +17,9 @@ var (
 		" FROM specs WHERE execution = u.id ORDER BY generation DESC LIMIT 1) s"
 	selectLastRunsOf = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (" + selectRuns +
 		" WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
+	selectSmallRunsOf = "SELECT r.* FROM (SELECT unnest($1::uuid[]) AS id) u CROSS JOIN LATERAL (SELECT " +
+		table.Runs.First(-1).Names() + ", CASE WHEN length(output) <= $2::bigint THEN output END FROM runs" +
+		" WHERE execution = u.id ORDER BY token DESC LIMIT 1) r"
 )
 
 // List implements store.Store. It reads the primary key in order, or the most selective index.
@@ -40,7 +43,7 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 			}
 		}
 		p = c.pipe()
-		fill(p, l.found, q.Payloads)
+		fill(p, l.found, &q)
 		p.add("COMMIT", nil)
 		if err := p.run(ctx); err != nil {
 			return err
@@ -74,7 +77,7 @@ func (l *listing) scan() int64 {
 func (l *listing) row(r columns) error {
 	e, err := l.conn.scan(r)
 	rec := &machine.Record{Execution: e.Execution}
-	if open := e.run(); open != nil && l.Payloads {
+	if open := e.run(); open != nil && (l.Payloads || l.Outputs > 0) {
 		rec.Runs = []*machine.Run{open}
 	}
 	l.found = append(l.found, rec)
@@ -197,7 +200,7 @@ func (w *where) end(from string, limit int) {
 }
 
 // fill reads the specs and newest runs of the records, with payloads if the list requests them.
-func fill(p *pipe, records []*machine.Record, payloads bool) {
+func fill(p *pipe, records []*machine.Record, q *store.List) {
 	by := make(map[belay.ExecutionID]*machine.Record, len(records))
 	all := make([]belay.ExecutionID, len(records))
 	for i, r := range records {
@@ -205,7 +208,7 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 		by[r.Execution.ID] = r
 	}
 	text := selectSpecHeadsOf
-	if payloads {
+	if q.Payloads {
 		text = selectNewestSpecs
 	}
 	idList(p.add(text, func(r columns) error {
@@ -215,13 +218,19 @@ func fill(p *pipe, records []*machine.Record, payloads bool) {
 		}
 		return err
 	}), all)
-	if payloads {
-		idList(p.add(selectLastRunsOf, func(r columns) error {
-			if rec := by[belay.ExecutionID(r.id(0))]; rec.Runs == nil {
-				return into(table.Runs, &rec.Runs)(r)
-			}
-			return nil
-		}), all)
+	last := func(r columns) error {
+		if rec := by[belay.ExecutionID(r.id(0))]; rec.Runs == nil {
+			return into(table.Runs, &rec.Runs)(r)
+		}
+		return nil
+	}
+	switch {
+	case q.Payloads:
+		idList(p.add(selectLastRunsOf, last), all)
+	case q.Outputs > 0:
+		small := p.add(selectSmallRunsOf, last)
+		idList(small, all)
+		small.int(q.Outputs)
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 		if q.Limit <= 0 || len(l.found) < q.Limit {
 			out.Last, out.At = l.last, l.at
 		}
-		return fill(ctx, c, out.Records, q.Payloads)
+		return fill(ctx, c, out.Records, &q)
 	})
 	return out, classify("list", err)
 }
@@ -141,7 +141,7 @@ func (l *listing) list(from string) error {
 }
 
 // fill adds the specs and newest runs to executions, with payloads if the list requests them.
-func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool) error {
+func fill(ctx context.Context, c *conn, records []*machine.Record, q *store.List) error {
 	by := make(map[belay.ExecutionID]*machine.Record, len(records))
 	ids := make([]belay.ExecutionID, len(records))
 	for i, r := range records {
@@ -149,7 +149,7 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 		by[r.Execution.ID] = r
 	}
 	specs := selectSpecHeads
-	if payloads {
+	if q.Payloads {
 		specs = selectSpecs
 	}
 	err := some(ctx, c, specs+" WHERE execution IN ", ids, func(r columns) error {
@@ -162,12 +162,17 @@ func fill(ctx context.Context, c *conn, records []*machine.Record, payloads bool
 		}
 		return nil
 	})
-	if err != nil || !payloads {
+	if err != nil || !q.Payloads && q.Outputs <= 0 {
 		return err
 	}
 	for _, rec := range records {
-		r := reading{conn: c, ctx: ctx, id: rec.Execution.ID}
-		if err := r.query(selectRuns+" WHERE execution = ? ORDER BY token DESC LIMIT 1", nil,
+		runs := selectRuns
+		if !q.Payloads {
+			runs = selectSmallRuns
+			c.args.int(q.Outputs)
+		}
+		c.args.blob(rec.Execution.ID[:])
+		if err := c.query(ctx, runs+" WHERE execution = ? ORDER BY token DESC LIMIT 1",
 			into(table.Runs, &rec.Runs)); err != nil {
 			return err
 		}

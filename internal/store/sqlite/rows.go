@@ -11,9 +11,11 @@ import (
 // Each statement reads the columns of its table; the caller adds a condition. The statements whose
 // names end in Heads read NULL instead of the payload.
 var (
-	selectWorkers         = "SELECT " + table.WorkerColumns + " FROM workers"
-	selectRuns            = selecting(table.Runs)
-	selectRunHeads        = heads(table.Runs)
+	selectWorkers   = "SELECT " + table.WorkerColumns + " FROM workers"
+	selectRuns      = selecting(table.Runs)
+	selectRunHeads  = heads(table.Runs)
+	selectSmallRuns = "SELECT " + table.Runs.First(-1).Names() +
+		", CASE WHEN length(output) <= ? THEN output END FROM runs"
 	selectCheckpoints     = selecting(table.Checkpoints)
 	selectCheckpointHeads = heads(table.Checkpoints)
 	selectSignals         = selecting(table.Signals)

@@ -141,6 +141,21 @@ var listCases = []testCase{
 			e.Errorf("more open executions than Scan were all examined")
 		}
 	}},
+	{"outputs are listed up to a size", func(e *env) {
+		worker := e.open()
+		l := e.run(worker, 1)
+		e.settle(l, belay.OutcomeSucceeded)
+		for size, want := range map[int64]string{0: "", 4: "", 5: `"out"`, 100: `"out"`} {
+			list, err := e.store.List(e.Context(), store.List{IDs: []belay.ExecutionID{l.Execution}, Outputs: size})
+			if err != nil {
+				e.Fatal(err)
+			}
+			v := machine.View(list.Records[0])
+			if string(v.Output) != want || v.Input != nil {
+				e.Errorf("up to %d bytes: output %s and input %s", size, v.Output, v.Input)
+			}
+		}
+	}},
 	{"payloads are listed only if asked for", func(e *env) {
 		worker := e.open()
 		l := e.run(worker, 1, func(s *belay.Submission) { s.Labels = map[string]string{"a": "1"} })
