@@ -36,6 +36,7 @@ type detail struct {
 	Error                *payload
 	ErrorClass           string
 
+	Tasks    *taskList // nil if it does not run a document
 	Timeline *timeline
 	Events   []eventRow
 	Shown    string // which events the page shows; empty for all
@@ -78,6 +79,9 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	d := detailOf(&e, &why, now)
 	d.Owner = ownerOf(&e, sessions, now)
 	if err := p.history(ctx, r.URL.Query(), &e, sessions, d); err != nil {
+		return view{}, err
+	}
+	if d.Tasks, err = p.tasks(ctx, &e, now); err != nil {
 		return view{}, err
 	}
 	if d.Log, err = p.tail(ctx, id); err != nil {

@@ -30,6 +30,7 @@ type fake struct {
 	events   []belay.Event
 	workers  []belay.Worker
 	chunks   []belay.StoredChunk
+	tasks    []belay.Task // of an execution of a document
 	err      error
 	asked    []belay.EventQuery
 	lookedAt int // how many chunks the pages have read
@@ -78,6 +79,13 @@ func (f *fake) Chunks(_ context.Context, q belay.ChunkQuery) ([]belay.StoredChun
 	return out, f.err
 }
 
+func (f *fake) Tasks(_ context.Context, q belay.TaskQuery) (belay.TaskPage, error) {
+	if f.tasks == nil {
+		return belay.TaskPage{}, &belay.Error{Code: belay.CodeInvalid, Message: "no document"}
+	}
+	return belay.TaskPage{Document: "doc", Total: len(f.tasks), Tasks: f.tasks[:min(len(f.tasks), q.Limit)]}, f.err
+}
+
 // answer is the answer to the request for a page.
 type answer struct {
 	t      *testing.T
@@ -91,9 +99,11 @@ type answer struct {
 func get(t *testing.T, b belay.Backend, address string) *answer {
 	t.Helper()
 	w := httptest.NewRecorder()
-	New(b, Options{Version: "v1.2.3", Now: func() time.Time {
-		return noon
-	}}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+	o := Options{Version: "v1.2.3", Now: func() time.Time { return noon }}
+	if f, ok := b.(*fake); ok {
+		o.Tasks = f.Tasks
+	}
+	New(b, o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
 	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}
 	if strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
 		a.root = parse(t, w.Body.Bytes())

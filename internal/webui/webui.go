@@ -24,6 +24,9 @@ type Options struct {
 	Now func() time.Time
 	// Log gets internal errors; nil discards them.
 	Log *slog.Logger
+	// Tasks reads the tasks of an execution of a document, and returns CodeInvalid for another execution. nil shows no
+	// tasks.
+	Tasks func(context.Context, belay.TaskQuery) (belay.TaskPage, error)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
