@@ -20,7 +20,8 @@ func (c *Client) Control(ctx context.Context, a belay.Control) (belay.Execution,
 		a.Reason = "no reason was given" // the HTTP API requires a reason
 	}
 	act := wire.Act{Reason: a.Reason, Actor: a.Actor, Grace: a.Grace, Input: a.Input, UpTo: a.UpTo, Fork: a.Fork,
-		From: a.From, At: a.At, InputPatch: a.InputPatch, Generation: a.Generation, Budget: a.Budget}
+		From: a.From, At: a.At, InputPatch: a.InputPatch, Generation: a.Generation, Budget: a.Budget,
+		KeepResults: a.KeepResults}
 	data, err := body(r.op, act)
 	if err != nil {
 		return x, err

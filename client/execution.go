@@ -106,7 +106,11 @@ func (c *Client) Executions(ctx context.Context, f belay.Filter) (belay.Page, er
 	if f.Children {
 		q.Set("children", "true")
 	}
+	for _, id := range f.IDs {
+		q.Add("id", id.String())
+	}
 	number(q, "limit", int64(f.Limit))
+	number(q, "outputs", int64(f.Outputs))
 	return get[belay.Page](ctx, c, "list executions", "/v1/executions", q)
 }
 

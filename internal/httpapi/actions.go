@@ -84,7 +84,7 @@ func (a *api) act(ctx context.Context, action belay.Action, in *actRequest) (*ex
 		Execution: in.ID, Action: action, Actor: callerOf(ctx).actor(body.Actor), Reason: body.Reason,
 		Op:    wire.OpOf(in.Key),
 		Grace: grace, Input: body.Input, From: body.From, At: body.At, UpTo: body.UpTo, Fork: body.Fork,
-		InputPatch: body.InputPatch, Generation: body.Generation, Budget: body.Budget,
+		InputPatch: body.InputPatch, Generation: body.Generation, Budget: body.Budget, KeepResults: body.KeepResults,
 	}
 	if action == belay.ActionRetry && len(body.Input)+len(body.InputPatch) > 0 {
 		c.Action = belay.ActionRequeue

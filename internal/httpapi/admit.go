@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/belaydev/belay"
@@ -124,7 +125,7 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 			return a.Backend.Control(ctx, c) // the Backend refuses the patch and says why
 		}
 	}
-	stored, err := a.admit(ctx, &s)
+	stored, err := a.admit(context.WithValue(ctx, reopenedKey{}, x.Input), &s)
 	if err != nil {
 		return belay.Execution{}, err
 	}
@@ -134,6 +135,17 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 	}
 	stored(x.ID)
 	return x, err
+}
+
+// reopenedKey is the key under which the context of an Admission has the input of an execution that is reopened.
+type reopenedKey struct{}
+
+// Reopened returns, in an Admission, the present input of the execution that an action reopens or forks; ok is false
+// for a new submission. trusted says that the caller uses the socket of the data directory, so that it may write every
+// file of the store.
+func Reopened(ctx context.Context) (input json.RawMessage, trusted, ok bool) {
+	input, ok = ctx.Value(reopenedKey{}).(json.RawMessage)
+	return input, ok && socketed(ctx), ok
 }
 
 // OpenWorker refuses a worker that would claim executions of belay.BulkWorkflow.

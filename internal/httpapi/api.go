@@ -60,6 +60,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.library()
 	a.deadLetters()
 	a.bulk()
+	a.tasks()
 	a.extra()
 	a.operations()
 	return a

@@ -59,8 +59,8 @@ func (a *api) executions() {
 	add(a, route{
 		id: "listExecutions", method: http.MethodGet, path: "/v1/executions", tag: "executions",
 		summary: "List executions, newest first",
-		doc:     "Only roots, unless the query has children or parent.",
-		scopes:  []belay.Scope{belay.ScopeRead}, lists: []string{"state", "label"},
+		doc:     "Only roots, unless the query has children, parent or id.",
+		scopes:  []belay.Scope{belay.ScopeRead}, lists: []string{"state", "label", "id"},
 	}, a.list)
 	add(a, route{
 		id: "getExecution", method: http.MethodGet, path: "/v1/executions/{id}", tag: "executions",
@@ -206,8 +206,10 @@ type listRequest struct {
 	Parent   belay.ExecutionID `query:"parent" doc:"The children of this execution."`
 	Children bool              `query:"children" doc:"Roots, and also the children of all executions."`
 	Labels   []string          `query:"label,explode" doc:"name=value or name:value; may be repeated: an execution must have all of them."`
+	IDs      []string          `query:"id,explode" maxItems:"200" doc:"Only the executions with these ids; may be repeated, 200 times at most."`
 	Cursor   string            `query:"cursor" maxLength:"200" doc:"The field next of the previous page."`
 	Limit    int               `query:"limit" minimum:"1" maximum:"1000" doc:"100, unless said otherwise."`
+	Outputs  int               `query:"outputs" minimum:"0" maximum:"4096" doc:"Adds outputs of at most so many bytes, up to 4096. Without it, a list has no outputs."`
 }
 
 func (a *api) list(ctx context.Context, in *listRequest) (*struct{ Body belay.Page }, error) {
@@ -221,7 +223,14 @@ func (a *api) list(ctx context.Context, in *listRequest) (*struct{ Body belay.Pa
 			return nil, err
 		}
 	}
+	ids := make([]belay.ExecutionID, len(in.IDs))
+	for i, text := range in.IDs {
+		if ids[i], err = belay.ParseExecutionID(text); err != nil {
+			return nil, err
+		}
+	}
 	page, err := a.b.Executions(ctx, belay.Filter{
+		IDs: ids, Outputs: in.Outputs,
 		States: states, Workflow: in.Workflow, Queue: in.Queue, Key: in.Key, Parent: in.Parent, Children: in.Children,
 		Labels: labels, Cursor: in.Cursor, Limit: in.Limit,
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// Documents knows the language of documents.
-type Documents interface {
+// Language knows the language of documents.
+type Language interface {
 	// Check returns an error if the text is not a valid document of this name. The details are the
 	// problems with their positions.
 	Check(name, text string) (details []wire.Detail, err error)
@@ -185,10 +185,10 @@ func (a *api) checkDocument(name, text string) error {
 		return &belay.Error{Code: belay.CodePayloadTooLarge, Op: "apply document", Message: fmt.Sprintf(
 			"the document has %d bytes; the limit is %d", len(text), belay.MaxDocument)}
 	}
-	if a.o.Documents == nil {
+	if a.o.Language == nil {
 		return nil
 	}
-	details, err := a.o.Documents.Check(name, text)
+	details, err := a.o.Language.Check(name, text)
 	if err == nil {
 		return nil
 	}
@@ -285,14 +285,14 @@ func (a *api) documentViews(read []belay.Scope) {
 		if err != nil {
 			return nil, err
 		}
-		if a.o.Documents == nil {
+		if a.o.Language == nil {
 			return nil, &belay.Error{Code: belay.CodeInvalid, Op: "draw", Message: "this server cannot draw documents"}
 		}
 		format := in.Format
 		if format == "" {
 			format = "text"
 		}
-		graph, err := a.o.Documents.Graph(d.Text, format)
+		graph, err := a.o.Language.Graph(d.Text, format)
 		return &struct{ Body wire.DocumentGraph }{wire.DocumentGraph{Format: format, Graph: graph}}, err
 	})
 }

@@ -37,7 +37,7 @@ func put(text string) string {
 
 // Rule: PUT makes a version only if the text has changed, and the ETag guards against changes of others.
 func TestApplyDocumentByHTTP(t *testing.T) {
-	s := serve(t, httpapi.Options{Documents: picky{}})
+	s := serve(t, httpapi.Options{Language: picky{}})
 	ann := s.withKey("ann", belay.ScopeOperate, belay.ScopeRead)
 	const path = "/v1/workflows/nightly"
 	var d belay.DocumentApplied
@@ -91,7 +91,7 @@ func TestApplyDocumentByHTTP(t *testing.T) {
 // Rule: a wrong document is refused with its problems, and a hostile name or text with an error that says what is
 // wrong.
 func TestHostileDocumentsByHTTP(t *testing.T) {
-	s := serve(t, httpapi.Options{Documents: picky{}})
+	s := serve(t, httpapi.Options{Language: picky{}})
 	var p wire.Problem
 	a := s.want(http.StatusUnprocessableEntity, &p, http.MethodPut, "/v1/workflows/nightly", put("x"))
 	if len(p.Errors) != 1 || p.Errors[0].Location != "line 1, column 2" {

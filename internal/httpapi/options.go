@@ -67,9 +67,9 @@ type Options struct {
 	// Admit judges submissions by the name of their workflow, on every route; the submissions of a
 	// workflow without an Admission are not judged.
 	Admit map[string]Admission
-	// Documents checks and draws the documents that callers apply. nil accepts every text and draws
+	// Language checks and draws the documents that callers apply. nil accepts every text and draws
 	// none: a process that serves only programs of its own user leaves the check to them.
-	Documents Documents
+	Language Language
 	// Crowded returns an error if the server takes no new work at the moment; nil means that the
 	// server always takes work. While Crowded returns an error, a batch whose header says that it
 	// only submits is refused before its body is read.
@@ -95,6 +95,8 @@ type Options struct {
 	// (both "none" if it has no route) and the status. took is 0 for requests that may wait or
 	// stream. Requests may be nil.
 	Requests func(method, route string, status int, took time.Duration)
+	// Documents shows and repairs executions of documents. nil refuses these requests.
+	Documents Documents
 	// Extra are further routes behind the same checks.
 	Extra []Route
 	// Version is the version that /healthz and the OpenAPI document show.
@@ -139,6 +141,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Ping == 0 {
 		o.Ping = 15 * time.Second
+	}
+	if o.Documents == nil {
+		o.Documents = undocumented{}
 	}
 	if o.Bodies == 0 {
 		o.Bodies = 128 << 20

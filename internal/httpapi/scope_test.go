@@ -38,6 +38,8 @@ var scopes = map[string][]belay.Scope{
 	"GET /v1/executions/{id}/signals":                 {belay.ScopeRead, belay.ScopeWorker},
 	"POST /v1/executions/{id}/signal":                 {belay.ScopeSubmit},
 	"POST /v1/executions/{id}/cancel":                 {belay.ScopeOperate},
+	"GET /v1/executions/{id}/tasks":                   {belay.ScopeRead},
+	"POST /v1/executions/{id}/repair":                 {belay.ScopeOperate},
 	"POST /v1/executions/{id}/fork":                   {belay.ScopeOperate},
 	"POST /v1/executions/{id}/pause":                  {belay.ScopeOperate},
 	"POST /v1/executions/{id}/preempt":                {belay.ScopeOperate},

@@ -162,6 +162,9 @@ var layers = map[string]layer{
 		".", "workflow", "internal/agent", "internal/catalog", "internal/definition", "internal/run",
 	}},
 
+	// Shows the tasks of executions of documents on any Backend, and repairs these executions.
+	"internal/definition/tasks": {down: []string{".", "internal/definition", "internal/definition/runner"}},
+
 	// The bodies of the HTTP API, shared by server and client.
 	"internal/wire": {down: []string{"."}},
 
@@ -194,7 +197,7 @@ var layers = map[string]layer{
 	"internal/server": {
 		down: []string{
 			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/config",
-			"internal/definition", "internal/definition/runner", "internal/engine",
+			"internal/definition", "internal/definition/runner", "internal/definition/tasks", "internal/engine",
 			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
 			"internal/telemetry", "internal/webui", "internal/wire", "worker",
 		},
@@ -221,9 +224,9 @@ var layers = map[string]layer{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process",
 			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
-			"internal/config", "internal/definition", "internal/definition/runner", "internal/diff",
-			"internal/httptask",
-			"internal/peer", "internal/reach", "internal/retry", "internal/screen", "internal/secret",
+			"internal/config", "internal/definition", "internal/definition/runner", "internal/definition/tasks",
+			"internal/diff", "internal/httptask", "internal/peer", "internal/reach", "internal/retry", "internal/screen",
+			"internal/secret",
 			"internal/secretref", "internal/server", "internal/socket", "internal/datadir", "internal/demo", "registry",
 		},
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},

@@ -8,7 +8,7 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// language checks and draws documents. It implements httpapi.Documents.
+// language checks and draws documents. It implements httpapi.Language.
 type language struct{}
 
 // Check returns the problems of a text that is not a valid document of the name.

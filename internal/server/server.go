@@ -17,6 +17,7 @@ import (
 	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/definition/runner"
+	"github.com/belaydev/belay/internal/definition/tasks"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/probe"
 	"github.com/belaydev/belay/internal/telemetry"
@@ -56,8 +57,8 @@ type Options struct {
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
 	Agents *agentapi.Options
 	// Admit maps the name of a workflow to a check of submissions. The server calls the check
-	// before it stores a submission of this workflow. The workflow of the agents needs no entry:
-	// the service of Agents checks its submissions.
+	// before it stores a submission of this workflow. The workflows of documents and of the agents
+	// need no entry: the server and the service of Agents check their submissions.
 	Admit map[string]func(*belay.Submission) error
 	// Jobs describes the jobs that can reach the server. It is called once, before the server
 	// listens; nil means that there are no jobs.
@@ -91,7 +92,9 @@ type Server struct {
 	// agents is the service of agents. The port and the socket share it, because its queue depth
 	// must count the jobs from both together.
 	agents *agentapi.Service
-	made   sync.Once
+	// tasks shows the tasks of documents, on all listeners.
+	tasks tasks.Viewer
+	made  sync.Once
 }
 
 // New makes a server. Run opens its port.
@@ -141,7 +144,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	if rate.PerSecond == 0 {
 		rate.PerSecond = -1
 	}
-	admit := make(map[string]httpapi.Admission)
+	admit := map[string]httpapi.Admission{runner.Workflow: admitDocument}
 	for name, judge := range s.opt.Admit {
 		admit[name] = func(_ context.Context, x *belay.Submission) (func(belay.ExecutionID), error) {
 			return func(belay.ExecutionID) {}, judge(x)
@@ -160,14 +163,16 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	if s.prober != nil {
 		prober = s.prober
 	}
+	documents := &tasks.Service{Viewer: &s.tasks, Backend: b}
 	return httpapi.Options{
 		Prober: prober,
 		Keys:   b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
-		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Documents: language{},
-		Pages:    webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log}),
-		Crowded:  b.Crowded,
-		Ready:    func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
-		Requests: s.metrics.Request, Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
+		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Language: language{},
+		Pages:     webui.New(b, webui.Options{Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks}),
+		Documents: documents,
+		Crowded:   b.Crowded,
+		Ready:     func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
+		Requests:  s.metrics.Request, Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
 }
 

@@ -95,12 +95,22 @@ type Act struct {
 	UpTo  int64             `json:"up_to,omitempty" minimum:"0" doc:"fork: the last seq whose checkpoints the fork keeps; 0 keeps all."`
 	Fork  belay.ExecutionID `json:"fork,omitzero" doc:"fork: the id of the new execution."`
 	// InputPatch and Generation are for a retry and a requeue.
-	InputPatch json.RawMessage `json:"input_patch,omitempty" doc:"retry, requeue: a JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again."`
-	Generation int             `json:"generation,omitempty" minimum:"0" doc:"retry, requeue: the generation whose failure the caller has seen; if it was reopened or resolved since, the action is refused."`
+	InputPatch  json.RawMessage `json:"input_patch,omitempty" doc:"retry, requeue: a JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again."`
+	KeepResults bool            `json:"keep_results,omitempty" doc:"retry, requeue with another input: the results of finished steps and the state are kept, as in a retry with the present input."`
+	Generation  int             `json:"generation,omitempty" minimum:"0" doc:"retry, requeue: the generation whose failure the caller has seen; if it was reopened or resolved since, the action is refused."`
 	// Budget is for the action budget.
 	Budget *belay.Budget `json:"budget,omitempty" doc:"budget: the new budget."`
 
 	GraceMS int64 `json:"grace_ms,omitempty" minimum:"0" doc:"grace in milliseconds."`
+}
+
+// Repair is the body of POST /v1/executions/{id}/repair.
+type Repair struct {
+	From       []string         `json:"from,omitempty" maxItems:"1000" doc:"Tasks that run again, with all tasks that depend on them."`
+	Skip       []belay.TaskSkip `json:"skip,omitempty" maxItems:"1000" doc:"Tasks, or items such as build[7], that do not run and count as succeeded."`
+	Reason     string           `json:"reason,omitempty" maxLength:"200" doc:"The reason, which the history shows."`
+	Actor      string           `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
+	Generation int              `json:"generation,omitempty" minimum:"0" doc:"The generation whose failure the caller has seen; if it was reopened since, the repair is refused."`
 }
 
 // Grant returns the grace period of a cancel. The error is CodeInvalid if the text and the

@@ -53,6 +53,22 @@ export interface Why {
   reason?: string;
 }
 
+/** A task of an execution of a document, or an item of a foreach. */
+export type Task = Schemas["Task"];
+
+/** Selects tasks of an execution. */
+export type TaskQuery = NonNullable<operations["listTasks"]["parameters"]["query"]>;
+
+/** The tasks of a document that run again, and those that do not run. */
+export interface RepairOptions extends Why {
+  /** Tasks that run again, with all tasks that depend on them. */
+  from?: string[];
+  /** Tasks, or items such as build[7], that do not run and count as succeeded with the output. */
+  skip?: { task: string; output?: unknown }[];
+  /** The generation whose failure the caller has seen. */
+  generation?: number;
+}
+
 /** The longest that one request may wait for an end, in seconds, and how long a try of such a request may take. */
 const longestWait = 60;
 const longestTryMs = 90_000;
@@ -257,6 +273,25 @@ export class Belay {
    */
   retry(id: string, why: Why & { from?: string } = {}): Promise<Execution> {
     return answer(this.api.POST("/v1/executions/{id}/retry", { params: { path: { id }, header: once() }, body: why }));
+  }
+
+  /**
+   * tasks reads a page of the tasks of an execution of a document, in the order of the document; with task, the items of
+   * a foreach. `tasks(id, { cursor: page.next })` reads the next page. A page may be empty although next is set. It fails
+   * with the code "invalid" if the execution does not run a document.
+   */
+  tasks(id: string, query: TaskQuery = {}): Promise<Schemas["TaskPage"]> {
+    return answer(this.api.GET("/v1/executions/{id}/tasks", { params: { path: { id }, query } }));
+  }
+
+  /**
+   * repair runs a failed or cancelled execution of a document again. Tasks that have succeeded do not run again, apart
+   * from the tasks of from and those that depend on them. A task of skip does not run; it counts as succeeded with the
+   * given output. It fails with the code "conflict" if the execution is in another state, or was reopened since the
+   * generation, and with the code "invalid" if the repair does not fit the document.
+   */
+  repair(id: string, o: RepairOptions): Promise<Execution> {
+    return answer(this.api.POST("/v1/executions/{id}/repair", { params: { path: { id }, header: once() }, body: o }));
   }
 
   /**

@@ -433,7 +433,7 @@ export interface paths {
         };
         /**
          * List executions, newest first
-         * @description Only roots, unless the query has children or parent.
+         * @description Only roots, unless the query has children, parent or id.
          */
         get: operations["listExecutions"];
         put?: never;
@@ -786,6 +786,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/executions/{id}/repair": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a failed or cancelled execution of a document again, from some tasks on or without some tasks
+         * @description Tasks that have succeeded do not run again, apart from the tasks of from and those that depend on them. A task of skip does not run; it counts as succeeded with the given output. The history shows the actor, the reason and the tasks. 409: the execution has not failed, or was reopened since.
+         */
+        post: operations["repair"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/executions/{id}/requeue": {
         parameters: {
             query?: never;
@@ -875,6 +895,26 @@ export interface paths {
          * @description The first signals, up to some megabytes. Repeat the request with after set to the last seq until it answers no signal.
          */
         get: operations["listSignals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{id}/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the tasks of an execution of a document, in the order of the document
+         * @description With task, the items of a foreach, in the order of their numbers. A page may have fewer tasks than the limit, or none, although next is set. 422: the execution does not run a document.
+         */
+        get: operations["listTasks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1728,6 +1768,8 @@ export interface components {
             input?: unknown;
             /** @description retry, requeue: a JSON Merge Patch (RFC 7396) that changes the present input; then all steps run again. */
             input_patch?: unknown;
+            /** @description retry, requeue with another input: the results of finished steps and the state are kept, as in a retry with the present input. */
+            keep_results?: boolean;
             /** @description The reason, which the history shows. */
             reason?: string;
             /**
@@ -2443,6 +2485,8 @@ export interface components {
             started_at?: string;
             /** @enum {string} */
             state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
+            /** Format: int64 */
+            state_seq?: number;
             /** Format: int64 */
             token: number;
             /** @enum {string} */
@@ -3326,6 +3370,21 @@ export interface components {
              */
             signal_seq?: number;
         };
+        Repair: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description Tasks that run again, with all tasks that depend on them. */
+            from?: string[];
+            /**
+             * Format: int64
+             * @description The generation whose failure the caller has seen; if it was reopened since, the repair is refused.
+             */
+            generation?: number;
+            /** @description The reason, which the history shows. */
+            reason?: string;
+            /** @description Tasks, or items such as build[7], that do not run and count as succeeded. */
+            skip?: components["schemas"]["TaskSkip"][];
+        };
         Requeue: {
             /** @description The name of the reviewer, if the request needs no key. */
             actor?: string;
@@ -3831,6 +3890,61 @@ export interface components {
             step?: string;
             /** @description The external service, such as payments:charge. */
             target: string;
+        };
+        Task: {
+            /** Format: int64 */
+            attempt?: number;
+            by_hand?: components["schemas"]["TaskByHand"];
+            compensates?: boolean;
+            description?: string;
+            /** Format: date-time */
+            ended_at?: string;
+            error?: string;
+            execution?: string;
+            /** Format: int64 */
+            generation?: number;
+            id: string;
+            items?: components["schemas"]["TaskItems"];
+            needs?: string[];
+            output?: unknown;
+            question?: components["schemas"]["TaskQuestion"];
+            /** Format: date-time */
+            started_at?: string;
+            state: string;
+            uses: string;
+            waits_for?: string;
+        };
+        TaskByHand: {
+            by?: string;
+            note?: string;
+        };
+        TaskItems: {
+            /** Format: int64 */
+            failed: number;
+            /** Format: int64 */
+            open: number;
+            /** Format: int64 */
+            pending: number;
+            /** Format: int64 */
+            succeeded: number;
+            /** Format: int64 */
+            total: number;
+        };
+        TaskPage: {
+            document: string;
+            next?: string;
+            tasks: components["schemas"]["Task"][];
+            /** Format: int64 */
+            total: number;
+        };
+        TaskQuestion: {
+            approval?: boolean;
+            message?: string;
+            signal: string;
+        };
+        TaskSkip: {
+            output?: unknown;
+            task: string;
         };
         Token: {
             /** @enum {string} */
@@ -5367,12 +5481,16 @@ export interface operations {
                 children?: boolean;
                 /** @description The field next of the previous page. */
                 cursor?: string;
+                /** @description Only the executions with these ids; may be repeated, 200 times at most. */
+                id?: string[];
                 /** @description The idempotency key. */
                 key?: string;
                 /** @description name=value or name:value; may be repeated: an execution must have all of them. */
                 label?: string[];
                 /** @description 100, unless said otherwise. */
                 limit?: number;
+                /** @description Adds outputs of at most so many bytes, up to 4096. Without it, a list has no outputs. */
+                outputs?: number;
                 /** @description The children of this execution. */
                 parent?: string;
                 queue?: string;
@@ -6400,6 +6518,68 @@ export interface operations {
             503: components["responses"]["ServiceUnavailable"];
         };
     };
+    repair: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the repair: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "skip": [
+                 *         {
+                 *           "task": "upload",
+                 *           "output": {
+                 *             "url": "https://example.org/42"
+                 *           }
+                 *         }
+                 *       ],
+                 *       "reason": "uploaded by hand"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Repair"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "Preference-Applied"?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Execution"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
     requeue: {
         parameters: {
             query?: never;
@@ -6632,6 +6812,52 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listTasks: {
+        parameters: {
+            query?: {
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+                /** @description With outputs of at most 4096 bytes; the child execution has a larger output. */
+                outputs?: boolean;
+                /** @description Only tasks, or items, in this state. */
+                state?: "pending" | "running" | "waiting" | "succeeded" | "failed" | "skipped" | "blocked" | "cancelled";
+                /** @description Only this task or, if it is a foreach, its items. */
+                task?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -57,6 +57,38 @@ test("a wait that got a wrong payload asks again after a retry, and a saved answ
   assert.deepEqual(ran, { reserve: 3, ship: 3 });
 });
 
+test("the tasks of a document are listed, and a failed task is skipped with an output", async (t) => {
+  const { url } = await start(t);
+  const belay = new Belay({ url });
+  const document = `name: ask
+tasks:
+  - {id: nap, uses: sleep, with: {for: 1ms}}
+  - {id: ask, uses: approval, needs: nap, with: {message: "ship it?"}}
+output: "\${{ tasks.ask.output.by }}"
+`;
+  const sum = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(document));
+  const hash = [...new Uint8Array(sum)].map((b) => b.toString(16).padStart(2, "0")).join("");
+  const { id } = await belay.submit("document", { input: { document, hash } });
+  const asks = async () => (await belay.tasks(id, { task: "ask" })).tasks[0]!;
+  while ((await asks()).state !== "waiting") await new Promise((done) => setTimeout(done, 20));
+  assert.deepEqual((await asks()).question, { signal: "ask", approval: true, message: "ship it?" });
+  await assert.rejects(belay.repair(id, { from: ["nap"] }), refused("conflict", "cancel it first"));
+  await belay.signal(id, "ask", { approved: false });
+  assert.equal((await belay.result(id)).state, "failed");
+  const page = await belay.tasks(id);
+  assert.deepEqual([page.document, page.total], ["ask", 2]);
+  assert.deepEqual(
+    page.tasks.map((x) => x.state),
+    ["succeeded", "failed"],
+  );
+  await assert.rejects(belay.repair(id, { from: ["nope"] }), refused("invalid", 'no task "nope"'));
+  await belay.repair(id, { skip: [{ task: "ask", output: { by: "ann" } }], actor: "bert", reason: "by phone" });
+  assert.equal((await belay.result(id)).output, "ann");
+  assert.deepEqual((await asks()).by_hand, { by: "bert", note: "by phone" });
+  const other = await belay.submit("other");
+  await assert.rejects(belay.tasks(other.id), refused("invalid", "does not run a document"));
+});
+
 test("a spent budget pauses an execution, and a higher budget lets it continue", async (t) => {
   const { url } = await start(t);
   const belay = new Belay({ url });

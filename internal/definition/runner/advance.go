@@ -216,7 +216,7 @@ func (x *execution) endEach(t *task) {
 func (x *execution) prepare(ctx context.Context, t *task, item int, batch *[]starting) error {
 	key := t.ID
 	if item >= 0 {
-		key += "[" + strconv.Itoa(item) + "]"
+		key = itemKey(t.ID, item)
 	}
 	sub, err := x.submission(ctx, t, item)
 	if err != nil {
@@ -240,6 +240,9 @@ func (x *execution) prepare(ctx context.Context, t *task, item int, batch *[]sta
 	}
 	return nil
 }
+
+// itemKey names an item of a foreach.
+func itemKey(task string, item int) string { return task + "[" + strconv.Itoa(item) + "]" }
 
 // start starts a batch of children.
 func (x *execution) start(ctx context.Context, batch []starting) error {
@@ -321,7 +324,7 @@ func (x *execution) itemEnds(t *task, item int, ok bool, message string, generat
 		return
 	}
 	x.dirty = true
-	key := t.ID + "[" + strconv.Itoa(item) + "]"
+	key := itemKey(t.ID, item)
 	if ok {
 		done := e.Done[generation]
 		done.add(item)

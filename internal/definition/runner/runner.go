@@ -21,7 +21,18 @@ const Workflow = catalog.Workflow
 
 // Input is the input of an execution of a document. It contains the whole document, so that an execution never changes
 // its document.
-type Input catalog.Input
+type Input struct {
+	// Document is the text of the document, and Hash its SHA-256 in hexadecimal; an empty Hash is not compared.
+	Document string `json:"document"`
+	Hash     string `json:"hash,omitempty"`
+	// File names the document in messages.
+	File string `json:"file,omitempty"`
+	// Input is the input of the document.
+	Input json.RawMessage `json:"input,omitempty"`
+	// Repair are the decisions of people about tasks, in the order in which they were made; see package tasks. A
+	// submission has none.
+	Repair []Repair `json:"repair,omitempty"`
+}
 
 // Parse returns the document of the input, or an error marked belay.Permanent.
 func (in *Input) Parse() (*definition.Document, error) {
@@ -35,14 +46,35 @@ func (in *Input) Parse() (*definition.Document, error) {
 	return d, nil
 }
 
-// CheckInput returns an error for an input with which the workflow cannot run. It is called before the input is stored.
-func CheckInput(input json.RawMessage) error {
+// CheckInput returns an error for an input with which the workflow cannot run, or with a repair. It is called before
+// the input of a submission is stored.
+func CheckInput(input json.RawMessage) error { return CheckReopened(input, nil) }
+
+// CheckReopened is like CheckInput for an execution that is reopened, or forked: the input may have the same repairs as
+// the input before it. Only a repair, which belay checks, adds repairs, because they name the person who has decided.
+func CheckReopened(input, before json.RawMessage) error {
 	var in Input
-	d := json.NewDecoder(bytes.NewReader(input))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
+	if err := decodeStrict(input, &in); err != nil {
 		return invalid(`the input of a document must have the form {"document": TEXT, "hash": HASH, "input": INPUT}: %s`, err)
 	}
+	if in.Repair != nil {
+		var old Input
+		if before == nil || json.Unmarshal(before, &old) != nil || !sameRepairs(in.Repair, old.Repair) {
+			return invalid("the field repair of the input of a document is not for callers; repair the execution " +
+				"with belay retry ID --from TASK or --skip TASK, or POST /v1/executions/{id}/repair")
+		}
+	}
+	return in.check()
+}
+
+func decodeStrict(input json.RawMessage, in *Input) error {
+	d := json.NewDecoder(bytes.NewReader(input))
+	d.DisallowUnknownFields()
+	return d.Decode(in)
+}
+
+// check returns an error if the document is invalid or the input does not match its schema.
+func (in *Input) check() error {
 	doc, err := in.Parse()
 	if err != nil {
 		return err
@@ -106,13 +138,18 @@ type Runner struct {
 	// agents to the same queue.
 	Private string
 
-	mu     sync.Mutex
-	parsed []*definition.Document // the documents that were parsed last, the newest first
+	documents Documents
 }
 
-// document returns the parsed document of an input. It keeps a few documents, because the runs of one execution come
-// soon after each other.
-func (r *Runner) document(in *Input) (*definition.Document, error) {
+// Documents parses the documents of inputs. It keeps the documents that were parsed last, because one execution needs
+// its document several times. The zero value is ready for use.
+type Documents struct {
+	mu     sync.Mutex
+	parsed []*definition.Document // the newest first
+}
+
+// Parse returns the document of an input, as Input.Parse does.
+func (r *Documents) Parse(in *Input) (*definition.Document, error) {
 	const most = 32
 	hash := definition.Hash([]byte(in.Document))
 	r.mu.Lock()
@@ -135,7 +172,7 @@ func (r *Runner) document(in *Input) (*definition.Document, error) {
 
 // Run is the workflow function.
 func (r *Runner) Run(ctx context.Context, in Input) (json.RawMessage, error) {
-	d, err := r.document(&in)
+	d, err := r.documents.Parse(&in)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +183,7 @@ func (r *Runner) Run(ctx context.Context, in Input) (json.RawMessage, error) {
 	if err := nesting(ctx, run.From(ctx)); err != nil {
 		return nil, err
 	}
-	x := newExecution(run.From(ctx), r, d)
+	x := newExecution(run.From(ctx), r, d, in.Repair)
 	x.input = values
 	if err := x.restore(x.run.State()); err != nil {
 		return nil, err
@@ -180,17 +217,13 @@ func nesting(ctx context.Context, r *run.Run) error {
 
 // execution is one run of a document.
 type execution struct {
-	run        *run.Run
-	runner     *Runner
-	observe    Observer
-	doc        *definition.Document
-	input      any
-	generation int
-	tasks      []*task
-	byID       map[string]*task
-	saved      saved
-	bell       *run.Bell
-	outputs    outputs
+	*progress
+	run     *run.Run
+	runner  *Runner
+	observe Observer
+	input   any
+	bell    *run.Bell
+	outputs outputs
 
 	// ready are tasks whose needs have ended. windows are running tasks with a foreach whose window may have room.
 	ready   []*task
@@ -201,8 +234,6 @@ type execution struct {
 	dirty   bool
 	// failures are the children that have failed, and whose errors were not read yet.
 	failures []failure
-	// known says that the state has all children that earlier runs have started.
-	known bool
 	// early are ends of children that this run has not started again yet.
 	early []belay.Signal
 
@@ -210,21 +241,13 @@ type execution struct {
 	landed []landing // the waits that have ended
 }
 
-func newExecution(r *run.Run, runner *Runner, d *definition.Document) *execution {
+func newExecution(r *run.Run, runner *Runner, d *definition.Document, repairs []Repair) *execution {
 	x := &execution{
-		run: r, runner: runner, observe: runner.Observer, doc: d, generation: r.Assignment().Generation,
-		byID: map[string]*task{}, bell: r.Bell(),
+		progress: newProgress(d, r.Assignment().Generation, repairs), run: r, runner: runner, observe: runner.Observer,
+		bell: r.Bell(),
 	}
 	if x.observe == nil {
 		x.observe = silent{}
-	}
-	for _, t := range d.Tasks {
-		y := &task{Task: t, status: pending}
-		for _, id := range t.NeededBy {
-			y.undone = y.undone || d.Task(id).Undoes
-		}
-		x.tasks = append(x.tasks, y)
-		x.byID[t.ID] = y
 	}
 	return x
 }

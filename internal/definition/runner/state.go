@@ -83,6 +83,32 @@ func (e *each) generation(i int) int {
 
 func (e *each) ended(i int) bool { return e.generation(i) > 0 || e.Failed.has(i) }
 
+// progress is where a document stands in one generation of its execution.
+type progress struct {
+	doc        *definition.Document
+	generation int
+	tasks      []*task
+	byID       map[string]*task
+	saved      saved
+	repairs    []Repair
+	// known says that the state has all children that earlier runs have started.
+	known bool
+}
+
+func newProgress(d *definition.Document, generation int, repairs []Repair) *progress {
+	x := &progress{doc: d, generation: generation, byID: map[string]*task{}, repairs: repairs}
+	for _, t := range d.Tasks {
+		y := &task{Task: t, status: pending}
+		for _, id := range t.NeededBy {
+			y.undone = y.undone || d.Task(id).Undoes
+		}
+		x.tasks = append(x.tasks, y)
+		x.byID[t.ID] = y
+	}
+	x.setFloors()
+	return x
+}
+
 // maxMessage is the largest size of the message of a failed task in the state, in bytes.
 const maxMessage = 300
 
@@ -92,17 +118,19 @@ type task struct {
 	status status
 	// generation is the one in which the task succeeded.
 	generation int
-	each       *each
-	message    string // of a failed task
-	needs      int    // how many tasks that it needs have not ended
-	undone     bool   // its work can be undone by a task that compensates
+	// floor is the first generation whose children count: a repair makes the task run again from this generation on.
+	floor   int
+	each    *each
+	message string // of a failed task
+	needs   int    // how many tasks that it needs have not ended
+	undone  bool   // its work can be undone by a task that compensates
 	// received is the payload of a wait that has landed, or whose checkpoint was read, in this run.
 	received json.RawMessage
 	landed   bool
 }
 
 // restore reads the state of earlier runs. In a new generation, tasks that did not succeed begin again.
-func (x *execution) restore(data json.RawMessage) error {
+func (x *progress) restore(data json.RawMessage) error {
 	s := saved{Generation: x.generation}
 	if data != nil {
 		if err := json.Unmarshal(data, &s); err != nil {
@@ -140,8 +168,11 @@ func (x *execution) restore(data json.RawMessage) error {
 		}
 	}
 	x.known = s.Generation == x.generation && s.Cause != ""
-	if s.Generation != x.generation {
-		x.redo(s.Tasks)
+	if s.Generation != x.generation || data == nil {
+		if data != nil {
+			x.redo(s.Tasks)
+		}
+		x.repair(s.Generation, data == nil)
 		x.renew()
 		x.saved.Generation, x.saved.Cause, x.saved.Undo, x.saved.Undone = x.generation, "", nil, 0
 		x.saved.Errors = map[string]string{}
@@ -152,35 +183,36 @@ func (x *execution) restore(data json.RawMessage) error {
 // redo makes the tasks begin again in a new generation whose work was undone in an earlier one, and all tasks that
 // depend on them. letters are the statuses at the end of the earlier generation: work counts as undone also if the task
 // that undoes it did not end, or failed, because it may have undone a part.
-func (x *execution) redo(letters string) {
+func (x *progress) redo(letters string) {
 	again := map[string]bool{}
-	var reset func(t *task)
-	reset = func(t *task) {
-		if again[t.ID] {
-			return
-		}
-		again[t.ID] = true
-		t.status, t.each, t.message = pending, nil, ""
-		x.saved.Order = slices.DeleteFunc(x.saved.Order, func(id string) bool { return id == t.ID })
-		for _, id := range t.NeededBy {
-			reset(x.byID[id])
-		}
-	}
 	for i, t := range x.tasks {
 		if !t.Undoes {
 			continue
 		}
 		switch before := status(letters[i]); before {
 		case running, succeeded, failed:
-			reset(x.byID[t.Needs[0]])
+			x.reset(x.byID[t.Needs[0]], again)
 		case pending, skipped, blocked:
 		}
 		t.status, t.message = pending, ""
 	}
 }
 
+// reset makes a task and all tasks that depend on it begin again. again are the tasks for which that is done already.
+func (x *progress) reset(t *task, again map[string]bool) {
+	if again[t.ID] {
+		return
+	}
+	again[t.ID] = true
+	t.status, t.each, t.message = pending, nil, ""
+	x.saved.Order = slices.DeleteFunc(x.saved.Order, func(id string) bool { return id == t.ID })
+	for _, id := range t.NeededBy {
+		x.reset(x.byID[id], again)
+	}
+}
+
 // renew makes a foreach that has not succeeded begin anew if a task that it needs runs again: its list may differ then.
-func (x *execution) renew() {
+func (x *progress) renew() {
 	for _, t := range x.tasks {
 		if t.each == nil || t.status != pending {
 			continue
@@ -202,7 +234,7 @@ func (x *execution) renew() {
 }
 
 // encode returns the state for the checkpoint.
-func (x *execution) encode() (json.RawMessage, error) {
+func (x *progress) encode() (json.RawMessage, error) {
 	s := &x.saved
 	var letters strings.Builder
 	s.Old, s.Each = map[string]int{}, map[string]*each{}
@@ -226,26 +258,8 @@ func (x *execution) encode() (json.RawMessage, error) {
 	return data, nil
 }
 
-// States returns the state of each task of an execution, from the state that the runner has saved. All tasks are
-// pending if it has saved none.
-func States(d *definition.Document, state json.RawMessage) (map[string]string, error) {
-	s := saved{Tasks: strings.Repeat(string(pending), len(d.Tasks))}
-	if len(state) > 0 {
-		if err := json.Unmarshal(state, &s); err != nil {
-			return nil, fmt.Errorf("read the state of the document: %w", err)
-		}
-	}
-	all := make(map[string]string, len(d.Tasks))
-	for i, t := range d.Tasks {
-		if i < len(s.Tasks) {
-			all[t.ID] = status(s.Tasks[i]).String()
-		}
-	}
-	return all, nil
-}
-
 // states returns the state of each task for the default output.
-func (x *execution) states() map[string]any {
+func (x *progress) states() map[string]any {
 	all := map[string]any{}
 	for _, t := range x.tasks {
 		if !t.Undoes {

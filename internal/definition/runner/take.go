@@ -74,7 +74,7 @@ func (x *execution) takeTask(t *task, generation int, child belay.ExecutionID, h
 	case t.status.ended():
 	case generation != x.generation:
 		// The child of an earlier generation has ended before the task starts again; otherwise its end is ignored.
-		if t.status == pending && how == belay.Succeeded && !t.Undoes {
+		if generation >= t.floor && t.status == pending && how == belay.Succeeded && !t.Undoes {
 			x.dropReady(t)
 			x.end(t, succeeded, "")
 			t.generation = generation
@@ -97,7 +97,7 @@ func (x *execution) takeItem(t *task, item, generation int, child belay.Executio
 	switch {
 	case t.status.ended() && e == nil:
 	case generation != x.generation:
-		if e != nil && generation >= e.From && item < e.Count && !e.ended(item) && !t.status.ended() &&
+		if e != nil && generation >= max(e.From, t.floor) && item < e.Count && !e.ended(item) && !t.status.ended() &&
 			how == belay.Succeeded {
 			x.itemEnds(t, item, true, "", generation)
 		}

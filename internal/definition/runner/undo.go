@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"slices"
-	"strconv"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/definition"
@@ -124,7 +123,7 @@ func (x *execution) adoptItems(ctx context.Context, t *task) error {
 		if e.ended(i) {
 			continue
 		}
-		exists, err := x.exists(ctx, t.ID+"["+strconv.Itoa(i)+"]")
+		exists, err := x.exists(ctx, itemKey(t.ID, i))
 		if err != nil {
 			return err
 		}

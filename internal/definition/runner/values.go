@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/belaydev/belay"
@@ -95,7 +94,10 @@ func (x *execution) value(ctx context.Context, t *task) (any, error) {
 	}
 	var v any
 	var err error
+	by := x.byHand(t.ID, t.generation)
 	switch {
+	case t.status == succeeded && by != nil:
+		v, err = by.value()
 	case t.each != nil:
 		v, err = x.collect(ctx, t)
 	case inline(t):
@@ -178,7 +180,7 @@ func (x *execution) collect(ctx context.Context, t *task) ([]any, error) {
 			return nil, err
 		}
 		for i := range some {
-			if convert != nil && t.each.generation(from+i) > 0 {
+			if g := t.each.generation(from + i); convert != nil && g > 0 && x.byHand(itemKey(t.ID, from+i), g) == nil {
 				if some[i], err = convert(some[i], from+i); err != nil {
 					return nil, err
 				}
@@ -204,9 +206,13 @@ func (x *execution) readItems(ctx context.Context, t *task, from int, into []any
 	var reading sync.WaitGroup
 	for i := range into {
 		if g := t.each.generation(from + i); g > 0 {
-			reading.Go(func() {
-				into[i], sizes[i], errs[i] = x.read(ctx, t.ID+"["+strconv.Itoa(from+i)+"]", g)
-			})
+			key := itemKey(t.ID, from+i)
+			if by := x.byHand(key, g); by != nil {
+				into[i], errs[i] = by.value()
+				sizes[i] = len(by.Output)
+				continue
+			}
+			reading.Go(func() { into[i], sizes[i], errs[i] = x.read(ctx, key, g) })
 		}
 	}
 	reading.Wait()
@@ -221,7 +227,7 @@ func (x *execution) payload(ctx context.Context, t *task) (any, error) {
 	}
 	if !t.landed {
 		data, err := workflow.Go(ctx, t.ID, func(ctx context.Context) (json.RawMessage, error) {
-			return workflow.WaitSignal[json.RawMessage](ctx, t.signal(), workflow.Timeout(0))
+			return workflow.WaitSignal[json.RawMessage](ctx, Signal(t.Task), workflow.Timeout(0))
 		}, waitKey(t.generation)...).Wait(ctx)
 		if err != nil {
 			return nil, err

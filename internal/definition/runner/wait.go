@@ -15,8 +15,8 @@ import (
 // inline reports whether a task is a wait of the execution itself.
 func inline(t *task) bool { return t.Kind != nil && t.Kind.Inline }
 
-// signal returns the name of the signal for which a task waits.
-func (t *task) signal() string {
+// Signal returns the name of the signal for which an approval or a signal task waits.
+func Signal(t *definition.Task) string {
 	key := "name"
 	if t.Uses == "approval" {
 		key = "signal"
@@ -61,7 +61,7 @@ func (x *execution) wait(ctx context.Context, t *task) error {
 				return nil, err
 			}
 		}
-		return workflow.WaitSignal[json.RawMessage](ctx, t.signal(), timeout)
+		return workflow.WaitSignal[json.RawMessage](ctx, Signal(t.Task), timeout)
 	}
 	if t.Uses == "sleep" {
 		text, _ := m["for"].(string)
