@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/httptask"
 )
 
@@ -13,8 +12,7 @@ import (
 func (s *serving) admissions() map[string]func(*belay.Submission) error {
 	repos := repositories(s.cfg)
 	return map[string]func(*belay.Submission) error{
-		runner.Workflow: func(x *belay.Submission) error { return runner.CheckInput(x.Input) },
-		agent.Prompted:  func(x *belay.Submission) error { return agent.CheckInput(x.Workflow, x.Input) },
+		agent.Prompted: func(x *belay.Submission) error { return agent.CheckInput(x.Workflow, x.Input) },
 		agent.Workflow: func(x *belay.Submission) error {
 			if s.cfg.Concurrency > 0 && forOwnWorker(x) {
 				return agent.AdmitJob(x.Input, &repos)

@@ -56,28 +56,6 @@ func (a *app) resumeCommand() *cobra.Command {
 	return a.orGate(c, new(gateFlags), belay.GateResume)
 }
 
-func (a *app) retryCommand() *cobra.Command {
-	var input, from string
-	c := a.actionCommand("retry", "Run a failed or cancelled execution again",
-		"Run a failed or cancelled execution again under the same id. Steps that have finished do not run\n"+
-			"again. With --input the execution starts over with another input, and all steps run again; the\n"+
-			"history calls this a requeue.\n\n"+
-			"With --from the results of the named step or wait, and all results that were saved after it, are\n"+
-			"discarded, and this work is done again. A discarded wait waits again: send its signal once\n"+
-			"more. Steps of branches and with keys have names like branch/step[key]; belay get ID shows them.\n\n"+
-			"  belay retry ID --from approved --reason 'the answer had the wrong type'",
-		func(c *belay.Control) {
-			c.Action, c.From = belay.ActionRetry, from
-			if input != "" {
-				c.Action, c.Input = belay.ActionRequeue, json.RawMessage(input)
-			}
-		})
-	c.Flags().StringVar(&input, "input", "", "start over with another input, as `JSON`; all steps run again")
-	c.Flags().StringVar(&from, "from", "", "run this `step` or wait again, and all work that was saved after it")
-	_ = c.RegisterFlagCompletionFunc("from", a.completeSteps)
-	return c
-}
-
 func (a *app) forkCommand() *cobra.Command {
 	var input, at string
 	c := a.actionCommand("fork", "Begin a new execution with the results of another one",
@@ -148,20 +126,25 @@ func (a *app) actionCommand(name, brief, long string, fill func(*belay.Control))
 				if err != nil {
 					return err
 				}
-				e = outcome(ctx, b, e)
-				if a.output == "json" {
-					return screen.PrintJSON(a.out, e)
-				}
-				fmt.Fprintf(a.out, "%s is %s\n", e.ID, stateWord(&e))
-				if e.State == belay.Pending && strings.HasPrefix(e.Queue, agent.RunQueue) && !awaited(ctx, b, &e) {
-					fmt.Fprintln(a.err, "belay: type the belay run line of this execution again to continue it")
-				}
-				return nil
+				return a.printOutcome(ctx, b, e)
 			})
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "the reason, which the history records")
 	return c
+}
+
+// printOutcome waits for the effect of an action and prints the state of the execution.
+func (a *app) printOutcome(ctx context.Context, b belay.Backend, e belay.Execution) error {
+	e = outcome(ctx, b, e)
+	if a.output == "json" {
+		return screen.PrintJSON(a.out, e)
+	}
+	fmt.Fprintf(a.out, "%s is %s\n", e.ID, stateWord(&e))
+	if e.State == belay.Pending && strings.HasPrefix(e.Queue, agent.RunQueue) && !awaited(ctx, b, &e) {
+		fmt.Fprintln(a.err, "belay: type the belay run line of this execution again to continue it")
+	}
+	return nil
 }
 
 // awaited reports whether a connected worker takes work from the execution's queue. For an

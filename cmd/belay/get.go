@@ -18,11 +18,12 @@ import (
 
 func (a *app) getCommand() *cobra.Command {
 	return a.readFlag(&cobra.Command{
-		Use: "get ID", Short: "Show one execution with its history", Args: exactly("the id of an execution"),
+		Use: "get ID", Short: "Show one execution with its tasks and its history",
+		Args: exactly("the id of an execution"),
 		Long: "Show one execution with its history: by whom it was submitted and last modified, its runs, steps,\n" +
-			"children and cost. -o wide also shows the internal queue and labels of a belay run, and the generation:\n" +
-			"1, plus one for each time that the ended execution was reopened. -o json also has the input, the trigger\n" +
-			"payload and all metrics.",
+			"children and cost; for a document, also its tasks (see belay tasks). -o wide also shows the internal\n" +
+			"queue and labels of a belay run, and the generation: 1, plus one for each time that the ended execution\n" +
+			"was reopened. -o json also has the input, the trigger payload and all metrics.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -36,14 +37,20 @@ func (a *app) getCommand() *cobra.Command {
 				}
 				e := d.Execution
 				defer a.noteNoEngine(e)
-				if a.output == "json" {
+				all, err := a.tasksOf(c.Context(), r, &e)
+				if err != nil {
+					return err
+				}
+				if a.output == "json" && all != nil {
+					return screen.PrintJSON(a.out, withTasks{d, all.Tasks})
+				} else if a.output == "json" {
 					return screen.PrintJSON(a.out, d)
 				}
 				events, err := allEvents(c.Context(), r, belay.EventQuery{Execution: id})
 				if err != nil {
 					return err
 				}
-				return a.show(&d, events, owner(c.Context(), r, &e), bulkProgress(c.Context(), r, &e, events))
+				return a.show(&d, all, events, owner(c.Context(), r, &e), bulkProgress(c.Context(), r, &e, events))
 			})
 		},
 	})
@@ -81,7 +88,7 @@ func owner(ctx context.Context, r reader, e *belay.Execution) string {
 	return fmt.Sprintf("%s, %s; %s", w.Name, from, countdown(w))
 }
 
-func (a *app) show(d *belay.ExecutionDetail, events []belay.Event, owner, progress string) error {
+func (a *app) show(d *belay.ExecutionDetail, all *belay.TaskPage, events []belay.Event, owner, progress string) error {
 	e := &d.Execution
 	t := screen.NewTable(a.out)
 	t.Row("id", e.ID.String())
@@ -137,6 +144,12 @@ func (a *app) show(d *belay.ExecutionDetail, events []belay.Event, owner, progre
 	fmt.Fprintln(a.out)
 	if e.Error != nil && e.Error.Stack != "" {
 		fmt.Fprintln(a.out, cleanLines(e.Error.Stack))
+	}
+	if all != nil {
+		if err := a.printTasks(a.out, *all, e.ID); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out)
 	}
 	tl := screen.NewTable(a.out, "SEQ", "TIME", "EVENT", "")
 	for i := range events {

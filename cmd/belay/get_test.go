@@ -21,7 +21,7 @@ func TestGetShowsInternalsOnlyWithWide(t *testing.T) {
 		}
 		var out bytes.Buffer
 		a := &app{streams: streams{out: &out, err: &out}, output: output}
-		if err := a.show(e, nil, "", ""); err != nil {
+		if err := a.show(e, nil, nil, "", ""); err != nil {
 			t.Fatal(err)
 		}
 		for _, internal := range []string{"run:ex_1", "0a1b", "generation"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/definition/tasks"
 )
 
 // streams are the standard input, output and error of a command.
@@ -35,6 +36,8 @@ type app struct {
 	keyFile string
 	output  string
 	verbose bool
+
+	viewer *tasks.Viewer // for tasks that no server computes
 }
 
 const rootLong = `Belay runs long work durably: each piece of work (an execution) has at most one owner
@@ -69,7 +72,7 @@ with 0, or with
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: streams{s.in, screened{s.out}, screened{s.err}}, raw: s}
+	a := &app{streams: streams{s.in, screened{s.out}, screened{s.err}}, raw: s, viewer: new(tasks.Viewer)}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.in)
@@ -158,7 +161,8 @@ func (a *app) root() *cobra.Command {
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log more on standard error")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.logsCommand(), a.watchCommand(),
+		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.tasksCommand(), a.logsCommand(),
+		a.watchCommand(),
 		a.explainCommand(), a.runsCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.forkCommand(), a.signalCommand(),
 		a.preemptCommand(), a.budgetCommand(), a.quarantineCommand(), a.deadCommand(), a.bulkCommand(), a.rmCommand(),

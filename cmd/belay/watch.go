@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/definition/tasks"
 	"github.com/belaydev/belay/internal/screen"
 )
 
 func (a *app) watchCommand() *cobra.Command {
 	var after int64
+	var events bool
 	var many watchFlags
 	c := &cobra.Command{
 		Use: "watch [ID]", Short: "Follow an execution until it ends, or the states of many",
@@ -26,6 +28,8 @@ func (a *app) watchCommand() *cobra.Command {
 		Long: "Print the events of an execution as they happen, until the execution ends. The list begins with the\n" +
 			"first event, or with the event after the seq that --after names. With -o json each event is one line\n" +
 			"of JSON. To continue an earlier list, give the seq of its last event to --after.\n\n" +
+			"Of a document belay prints the progress of the tasks instead: a line when a task starts, waits or ends.\n" +
+			"With --events, --after or -o json it prints the events.\n\n" +
 			"Without an ID, print the states of all executions that match the flags, and then every change of state,\n" +
 			"until you press Ctrl-C. An execution is printed once more when it stops to match. If changes may be\n" +
 			"missing, belay says so and prints the present states. If no process runs the engine of the data\n" +
@@ -43,6 +47,8 @@ func (a *app) watchCommand() *cobra.Command {
 				return usage("give the id of one execution, or flags that select many, not both")
 			case len(args) == 0 && c.Flags().Changed("after"):
 				return usage("--after continues the events of one execution; give its id")
+			case len(args) == 0 && events:
+				return usage("--events prints the events of one execution; give its id")
 			case len(args) == 0 && !filtered:
 				return usage("give the id of an execution, or --all for all executions that have not ended")
 			case len(args) == 0:
@@ -57,11 +63,19 @@ func (a *app) watchCommand() *cobra.Command {
 				return err
 			}
 			return a.reading(c.Context(), func(r reader) error {
+				e, err := r.Execution(c.Context(), id)
+				if err != nil {
+					return err
+				}
+				if tasks.IsDocument(&e) && !events && a.output != "json" && !c.Flags().Changed("after") {
+					return a.watchTasks(c.Context(), r, id)
+				}
 				return a.watch(c, r, id, after)
 			})
 		},
 	}
 	c.Flags().Int64Var(&after, "after", 0, "print only events after this `seq`")
+	c.Flags().BoolVar(&events, "events", false, "of a document, print the events instead of its tasks")
 	many.add(c)
 	return a.readFlag(c)
 }
