@@ -222,12 +222,11 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
-			"internal/agent/process",
-			"internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi", "internal/bulk/runner",
-			"internal/config", "internal/definition", "internal/definition/runner", "internal/definition/tasks",
-			"internal/diff", "internal/httptask", "internal/peer", "internal/reach", "internal/retry", "internal/screen",
-			"internal/secret",
-			"internal/secretref", "internal/server", "internal/socket", "internal/datadir", "internal/demo", "registry",
+			"internal/agent/process", "internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi",
+			"internal/bulk/runner", "internal/config", "internal/definition", "internal/definition/runner",
+			"internal/definition/tasks", "internal/diff", "internal/httptask", "internal/peer", "internal/reach",
+			"internal/retry", "internal/screen", "internal/secret", "internal/secretref", "internal/server",
+			"internal/socket", "internal/datadir", "internal/demo", "registry",
 		},
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	},
