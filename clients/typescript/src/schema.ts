@@ -2564,6 +2564,8 @@ export interface components {
             /** @enum {string} */
             state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
             /** Format: int64 */
+            state_seq?: number;
+            /** Format: int64 */
             token: number;
             /** @enum {string} */
             trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap";
