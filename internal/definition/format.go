@@ -21,9 +21,10 @@ type Type struct {
 	// Pattern is a regular expression for the whole text, and Example a text that matches it.
 	Pattern, Example string
 	Min, Max         int
-	Fields           []Field // of a map with known keys
-	Item             *Type   // of a list, or of the values of a map with any keys
-	Or               []Type  // alternatives, each of another kind of node
+	Fields           []Field  // of a map with known keys
+	OneOf            []string // fields of which a map must have exactly one
+	Item             *Type    // of a list, or of the values of a map with any keys
+	Or               []Type   // alternatives, each of another kind of node
 	// Expression says that a text may contain expressions in ${{ }}, and that a text with one may stand for a value of
 	// any type.
 	Expression bool
@@ -231,7 +232,7 @@ var Kinds = []Kind{
 		"workflow may use."},
 	{Name: "workflow", Doc: "Starts an execution of another workflow or of a stored document and waits for its end. " +
 		"Its output is the output of that execution. It needs `name` or `document`.",
-		With: Type{Kind: kindMap, Fields: []Field{
+		With: Type{Kind: kindMap, OneOf: []string{"name", "document"}, Fields: []Field{
 			{Name: "name", Type: templateText("invoice"), Doc: "The name of a workflow that workers have registered."},
 			{Name: "document", Type: templateText("nightly"), Doc: "The name of a stored document, instead of `name`; " +
 				"`nightly@3` is its version 3. Without a version, the task gets the newest version that is not deprecated " +

@@ -16,7 +16,7 @@ func Published() []byte {
 		k := &Kinds[i]
 		with := schemaOf(&k.With)
 		then := map[string]any{"properties": map[string]any{"with": with}}
-		if with["required"] != nil {
+		if with["required"] != nil || with["oneOf"] != nil {
 			then["required"] = []any{"with"}
 		}
 		cases = append(cases, map[string]any{
@@ -133,6 +133,13 @@ func mapRules(s map[string]any, t *Type) {
 	s["properties"], s["additionalProperties"] = properties, false
 	if required != nil {
 		s["required"] = required
+	}
+	var choices []any
+	for _, name := range t.OneOf {
+		choices = append(choices, map[string]any{"required": []any{name}})
+	}
+	if choices != nil {
+		s["oneOf"] = choices
 	}
 }
 

@@ -54,7 +54,9 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = w.Write([]byte("belay_up 1\n"))
 	})
-	s := serve(t, httpapi.Options{Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics})
+	s := serve(t, httpapi.Options{
+		Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics,
+	})
 	w := &walker{s, documentOf(t, s)}
 	w.operations()
 	w.executions()
