@@ -149,6 +149,7 @@ func deaf(t *testing.T, url, text string, gone <-chan struct{}) {
 		return
 	}
 	<-gone
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	if n, err := io.Copy(io.Discard, c); err == nil && n > 1<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("never reading: %d bytes came after all, %v", n, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -484,8 +485,9 @@ func TestFromIgnoresAnEndThatWasNotSaved(t *testing.T) {
 			id := l.start(diamond)
 			synctest.Wait()
 			l.kit.Crash()
-			if got := l.noted(); got != "a" {
-				t.Fatalf("%q ran before the crash", got)
+			// b and c are started before the checkpoint, and may have begun already.
+			if got := strings.Fields(l.noted()); len(got) == 0 || got[0] != "a" || slices.Contains(got[1:], "a") {
+				t.Errorf("%v ran before the crash", got)
 			}
 			l.act(id, belay.ActionCancel)
 			l.kit.Restart()
