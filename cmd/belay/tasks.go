@@ -225,7 +225,7 @@ func (a *app) tasksOf(ctx context.Context, r reader, e *belay.Execution) (*belay
 	}
 	all, err := a.allTasks(ctx, r, belay.TaskQuery{Execution: e.ID, Outputs: a.output == "json"})
 	if belay.CodeOf(err) == belay.CodeInvalid {
-		return nil, nil //nolint:nilerr // the error of the execution itself says why it cannot be read
+		return nil, nil // the error of the execution itself says why it cannot be read
 	}
 	return &all, err
 }

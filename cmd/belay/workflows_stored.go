@@ -89,7 +89,8 @@ not deprecated.`,
 }
 
 func (a *app) listDocuments(ctx context.Context, r reader, limit int) error {
-	all, more := []belay.DocumentInfo{}, false
+	all := []belay.DocumentInfo{}
+	var more bool
 	for f := (belay.DocumentFilter{Limit: min(limit, 1000)}); ; {
 		page, err := r.Documents(ctx, f)
 		if err != nil {

@@ -53,15 +53,15 @@ type hunk struct {
 	changed  bool
 }
 
-func (h *hunk) replace(old, new []string) {
-	for _, l := range old {
+func (h *hunk) replace(gone, added []string) {
+	for _, l := range gone {
 		h.body = append(h.body, "-"+l)
 	}
-	for _, l := range new {
+	for _, l := range added {
 		h.body = append(h.body, "+"+l)
 	}
-	h.old, h.new = h.old+len(old), h.new+len(new)
-	h.changed = h.changed || len(old)+len(new) > 0
+	h.old, h.new = h.old+len(gone), h.new+len(added)
+	h.changed = h.changed || len(gone)+len(added) > 0
 }
 
 // keep adds unchanged lines, which begin at the given place. It writes the hunk if the next change is far away, or if

@@ -13,7 +13,7 @@ import (
 // the same gaps, while old changes are dropped.
 func TestTheWindowFindsChangesByLabel(t *testing.T) {
 	t.Parallel()
-	w, r := newStatusWindow(50), rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret
+	w, r := newStatusWindow(50), rand.New(rand.NewPCG(1, 2))
 	names, seq := []string{"a", "b", "c"}, int64(0)
 	some := func() map[string]string {
 		m := make(map[string]string)

@@ -23,6 +23,7 @@ type documentAt struct {
 	Name string `path:"name" maxLength:"100" doc:"The name of the document."`
 }
 
+// VersionAt is the path of a version.
 type VersionAt struct {
 	Name    string `path:"name" maxLength:"100" doc:"The name of the document."`
 	Version int    `path:"version" minimum:"1" doc:"The number of the version."`
@@ -66,6 +67,7 @@ type changeVersion struct {
 	Body    *wire.ChangeDocument
 }
 
+// RemoveDocument has the parameters of a removal.
 type RemoveDocument struct {
 	Name    string `path:"name" maxLength:"100" doc:"The name of the document."`
 	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"Names the change: a repeat with the same key does nothing more."`

@@ -40,7 +40,7 @@ func (p *pages) tasks(ctx context.Context, e *belay.Execution, now time.Time) (*
 	page, err := p.options.Tasks(ctx, belay.TaskQuery{Execution: e.ID, Limit: mostTasks, Outputs: true})
 	switch {
 	case belay.CodeOf(err) == belay.CodeInvalid: // the error of the execution says why its document cannot be read
-		return nil, nil //nolint:nilerr // a page without tasks is better than none
+		return nil, nil // a page without tasks is better than none
 	case err != nil:
 		return nil, err
 	}

@@ -17,7 +17,7 @@ const maxPins = 100
 func (x *execution) pin(ctx context.Context, e *each, key, document string) (string, error) {
 	ref, err := belay.ParseDocumentRef(document)
 	if err != nil || ref.Version != 0 {
-		return document, nil
+		return document, nil //nolint:nilerr // the start of the child reports the error
 	}
 	if version, known := e.Pins[ref.Name]; known {
 		return belay.DocumentRef{Name: ref.Name, Version: version}.String(), nil

@@ -74,7 +74,7 @@ func (v *Viewer) read(ctx context.Context, r Reader, id belay.ExecutionID) (*sna
 		if s.doc, err = v.documents.Parse(&s.input); err != nil {
 			return nil, unreadable(id, err)
 		}
-		found := false
+		var found bool
 		if s.state, found, err = stateOf(ctx, r, &s.Execution); err != nil {
 			return nil, err
 		}

@@ -197,6 +197,7 @@ func (s *snapshot) put(e *entry, status *runner.Status) {
 		return
 	case belay.TaskPending:
 		return
+	case belay.TaskRunning, belay.TaskWaiting, belay.TaskSucceeded, belay.TaskFailed, belay.TaskCancelled:
 	}
 	e.Generation = status.Generation
 	if by := status.ByHand; by != nil {
