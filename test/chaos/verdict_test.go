@@ -23,7 +23,7 @@ var sometimes = []string{
 	"cancel raced with the end", "cancelled while running", "child's end told", "command frozen and thawed",
 	"dead letter", "death proven", "execution found waiting at the limit", "grace written",
 	"key with another body refused", "large checkpoint kept", "loss seen by a watcher", "picked up by an idle worker",
-	"picked up by the only worker that can", "released", "resumed from checkpoints",
+	"picked up by the only worker that can", "released", "repeated write answered", "resumed from checkpoints",
 	"poison failed", "retried", "run again", "run lost",
 	"run under the limit", "session expired", "stale write refused",
 	"submission over more than 100 lanes", "submission replayed",
@@ -31,6 +31,7 @@ var sometimes = []string{
 	"watch broken off and resumed", "worker ended in order",
 	"cost reported again", "cost of a refused write", "cost of a write without an answer",
 	"cost of a child charged to its parent", "budget found spent", "root resumed by a raise",
+	"child resumed after a raise",
 	"run in a mode", "swap of a mode", "run yielded its resource", "change of the mode run again",
 	"execution found waiting for a mode", "resource found while its mode changed",
 }
@@ -41,23 +42,7 @@ var sometimesOn = map[string][]string{
 		"waited for a locked table"},
 }
 
-// sometimesLong and placesLong list further such events, and planted bugs that need a place in the history.
-// They happen so seldom that a short run on a slow machine may lack them.
-var (
-	sometimesLong = []string{"child resumed after a raise", "repeated write answered"}
-	placesLong    = []string{"repeated operation with another answer"}
-)
-
-// long reports whether the run was so long that it must have all events.
-func (r *record) long() bool { return r.For >= time.Minute }
-
-func (r *record) sometimesHere() []string {
-	all := slices.Concat(sometimes, sometimesOn[r.Store])
-	if r.long() {
-		all = append(all, sometimesLong...)
-	}
-	return all
-}
+func (r *record) sometimesHere() []string { return slices.Concat(sometimes, sometimesOn[r.Store]) }
 
 // verdict is the result of a run.
 type verdict struct {
@@ -85,9 +70,6 @@ func (v *verdict) missing() []string {
 	never := promise.Missing(v.sometimesHere(), v.sometimes)
 	never = append(never, v.unmet()...)
 	for _, name := range v.planted.without {
-		if !v.long() && slices.Contains(placesLong, name) {
-			continue
-		}
 		never = append(never, "a place for the planted bug "+name)
 	}
 	return never
