@@ -30,6 +30,7 @@ func TestValidDocuments(t *testing.T) {
 
 // Rule: documents that are made to cost time or memory are refused within milliseconds.
 func TestHostileDocuments(t *testing.T) {
+	const slowest = 3 * time.Second // milliseconds on an idle machine; this only tells them from a time that explodes
 	bomb := "name: n\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := 1; i < 12; i++ {
 		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10))
@@ -73,16 +74,21 @@ func TestHostileDocuments(t *testing.T) {
 		"a large block":         "name: |\n" + strings.Repeat("  x\n", 60_000),
 		"schemas in each other": "name: n\ninput: " + strings.Repeat("{not: ", 39) + "true" + strings.Repeat("}", 39),
 	} {
-		start := time.Now()
-		d, problems := Parse("doc.yaml", []byte(text))
-		took := time.Since(start)
+		var d *Document
+		var problems Problems
+		took := time.Hour
+		for tries := 0; tries < 3 && took > slowest; tries++ { // another program may have slowed down a try
+			start := time.Now()
+			d, problems = Parse("doc.yaml", []byte(text))
+			took = time.Since(start)
+		}
 		if d != nil || len(problems) == 0 {
 			t.Errorf("%s: no problems", name)
 		}
 		if len(problems) > maxProblems {
 			t.Errorf("%s: %d problems", name, len(problems))
 		}
-		if took > 10*time.Second { // milliseconds on an idle machine; this only tells them from a time that explodes
+		if took > slowest {
 			t.Errorf("%s took %s", name, took)
 		}
 		t.Logf("%s: %s: %.150s", name, took, problems[0])
