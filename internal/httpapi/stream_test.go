@@ -234,7 +234,7 @@ func TestStreamOverHTTP2(t *testing.T) {
 	}
 	defer b.Close()
 	h := httptest.NewUnstartedServer(httpapi.New(b, httpapi.Options{
-		WriteTimeout: 300 * time.Millisecond, Ping: 700 * time.Millisecond,
+		WriteTimeout: 200 * time.Millisecond, Ping: 500 * time.Millisecond,
 	}))
 	var both http.Protocols
 	both.SetUnencryptedHTTP2(true)
@@ -250,7 +250,7 @@ func TestStreamOverHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.body.Close()
-	for pings := 0; pings < 2; {
+	for pings := 0; pings < 3; {
 		line, err := watch.in.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
