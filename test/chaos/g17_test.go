@@ -33,7 +33,11 @@ func (c *crowd) budgeted(ctx, lives context.Context) {
 		script := []op{{Do: "step", Ms: 5}, {Do: "child", Sub: []op{
 			{Do: "step", Ms: 1 + r.IntN(100)}, {Do: "sleep", Ms: 1 + r.IntN(300)}, {Do: "step", Ms: 1 + r.IntN(100)},
 		}}, {Do: "step", Ms: 1 + r.IntN(60)}}
-		price(r, script)
+		if chance(r, 2) {
+			price(r, script)
+		} else {
+			price(r, script[1].Sub) // so that the child spends the budget
+		}
 		s := c.root(script)
 		s.Budget = &belay.Budget{Cost: 1 + belay.Cost(r.IntN(mostCost))}
 		if c.submitAll(ctx, r, s) != nil {
