@@ -51,12 +51,8 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// Rule: patch makes the new text of the old text and the difference.
-func TestPatchAppliesTheDifference(t *testing.T) {
-	patch, err := exec.LookPath("patch")
-	if err != nil {
-		t.Skip("there is no patch")
-	}
+// Rule: git makes the new text of the old text and the difference.
+func TestGitAppliesTheDifference(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	text := func() string {
 		var b strings.Builder
@@ -71,14 +67,16 @@ func TestPatchAppliesTheDifference(t *testing.T) {
 		from, to := text(), text()
 		file, change := filepath.Join(dir, "text"), filepath.Join(dir, "diff")
 		if from == "" || to == "" || from == to {
-			continue // patch removes an empty file
+			continue // a difference without a text, or with an empty one, has another form in git
 		}
 		for path, content := range map[string]string{file: from, change: Unified("text", "text", from, to)} {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		out, err := exec.Command(patch, "--fuzz=0", file, change).CombinedOutput()
+		apply := exec.Command("git", "apply", "-p0", "--whitespace=nowarn", change)
+		apply.Dir, apply.Env = dir, append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+		out, err := apply.CombinedOutput()
 		got, rerr := os.ReadFile(file)
 		if err != nil || rerr != nil || string(got) != to {
 			t.Fatalf("%q to %q: %v\n%s\n%s\ngives %q", from, to, err, out, Unified("a", "b", from, to), got)
