@@ -193,3 +193,16 @@ const (
 	LabelDocument        = "document"
 	LabelDocumentVersion = "document_version"
 )
+
+// Document returns the document and its version that the execution runs according to its labels, as in
+// nightly@3, or "" if its workflow is not the one of documents. A document from a file has no version.
+func (e *Execution) Document() string {
+	name, version := e.Labels[LabelDocument], e.Labels[LabelDocumentVersion]
+	switch {
+	case e.Workflow != "document" || name == "":
+		return ""
+	case version == "":
+		return name
+	}
+	return name + "@" + version
+}

@@ -93,7 +93,7 @@ func (a *app) show(d *belay.ExecutionDetail, all *belay.TaskPage, events []belay
 	t := screen.NewTable(a.out)
 	t.Row("id", e.ID.String())
 	t.Row("workflow", strings.TrimSpace(e.Workflow+" "+e.Version))
-	document := documentOf(e)
+	document := e.Document()
 	if document != "" {
 		t.Row("document", document)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/screen"
 )
 
@@ -82,19 +81,6 @@ func byDocument(f *belay.Filter, document string) error {
 		f.Labels[belay.LabelDocumentVersion] = strconv.Itoa(ref.Version)
 	}
 	return nil
-}
-
-// documentOf returns the stored document and the version that an execution runs, as in nightly@3, or "" for others. A
-// document from a file has no version.
-func documentOf(e *belay.Execution) string {
-	name, version := e.Labels[belay.LabelDocument], e.Labels[belay.LabelDocumentVersion]
-	switch {
-	case e.Workflow != runner.Workflow || name == "":
-		return ""
-	case version == "":
-		return name
-	}
-	return name + "@" + version
 }
 
 // searchFor is how long ls continues to search when few executions match the filter.
@@ -223,8 +209,8 @@ func about(e *belay.Execution) string {
 		if d := time.Until(e.Reason.Until); d > 0 {
 			text += " (in " + screen.Short(d) + ")"
 		}
-	case documentOf(e) != "":
-		text = documentOf(e)
+	case e.Document() != "":
+		text = e.Document()
 	default:
 		for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
 			if k == agent.LabelCommand {
