@@ -54,7 +54,7 @@ HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLa
 # Tests that make unit runs only without the race detector. In the conformance suite of a store one call follows the
 # other (the tests beside it, engine, embedded and sdktest call stores concurrently, and run with the detector);
 # TestHTTPSQLite combines two parts that TestHTTPMemory and TestSQLite run with the detector; TestWithoutRoot repeats
-# tests as another user. TestHistoryWithDataIsBounded reads 40 MB, and TestBadRequestsAreRefused sends 8,546 requests,
+# tests as another user. TestHistoryWithDataIsBounded reads 40 MB, and TestBadRequestsAreRefused sends thousands,
 # one after the other; the latter has shorter time limits, and a limit of memory, without the detector.
 UNRACED := Store HTTPSQLite WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused
 

@@ -234,7 +234,7 @@ func TestStreamOverHTTP2(t *testing.T) {
 	}
 	defer b.Close()
 	h := httptest.NewUnstartedServer(httpapi.New(b, httpapi.Options{
-		WriteTimeout: 200 * time.Millisecond, Ping: 500 * time.Millisecond,
+		WriteTimeout: 2 * time.Second, Ping: 3 * time.Second,
 	}))
 	var both http.Protocols
 	both.SetUnencryptedHTTP2(true)
@@ -250,7 +250,7 @@ func TestStreamOverHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.body.Close()
-	for pings := 0; pings < 3; {
+	for pings := 0; pings < 2; {
 		line, err := watch.in.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)

@@ -368,7 +368,10 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 	e, m := observed(t)
 	defer e.Close()
 	submit(t, e, belay.Submission{Workflow: "w", Policy: belay.Policy{StartTimeout: belay.MinTTL}})
-	m.Observe(&engine.Observation{Finished: []engine.FinishedOne{{Workflow: "w", State: belay.Succeeded}}})
+	m.Observe(&engine.Observation{ // the engine reports a submission after its answer, perhaps after the scrape
+		Submitted: []engine.SubmittedOne{{Workflow: "w", Trigger: belay.TriggerManual}},
+		Finished:  []engine.FinishedOne{{Workflow: "w", State: belay.Succeeded}},
+	})
 	m.Request("GET", "/healthz", 200, time.Millisecond)
 	there := make(map[string]bool)
 	histogram := regexp.MustCompile(`_(bucket|sum|count)$`)

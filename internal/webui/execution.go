@@ -88,7 +88,8 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	if d.Log, err = p.tail(ctx, id); err != nil {
 		return view{}, err
 	}
-	v := view{template: "execution", Title: excerpt(cmp.Or(e.Document(), e.Workflow), 60) + " · " + d.State.Word, Page: d}
+	title := excerpt(cmp.Or(e.Document(), e.Workflow), 60) + " · " + d.State.Word
+	v := view{template: "execution", Title: title, Page: d}
 	if !d.Ended {
 		d.renewal(r.URL)
 		if d.IsLive {
@@ -100,7 +101,8 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 
 func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail {
 	d := &detail{
-		ID: e.ID.String(), Workflow: e.Workflow, Version: cmp.Or(e.Document(), e.Version), State: stateOf(e), Ended: e.State.Terminal(),
+		ID: e.ID.String(), Workflow: e.Workflow, Version: cmp.Or(e.Document(), e.Version),
+		State: stateOf(e), Ended: e.State.Terminal(),
 		Summary: spans(why.Summary), Terms: terms(e, now), ParentKey: e.ParentKey, OpenChildren: e.OpenChildren,
 		Input: show(e.Input), Output: show(e.Output), Period: livePeriod,
 	}
