@@ -89,10 +89,11 @@ check unit simulation blackbox chaos chaos-short: export CGO_ENABLED := 0
 # All modules: the patterns of the main module do not match packages of the others.
 MODULES := . tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openai/go.mod test/openapi/go.mod))
 
-# make test runs make check and the simulation beside the chaos and the black-box tests, with the lowest priority: they
-# compute and have no bound of time, and chaos and black-box tests often wait. make unit computes all the time; it runs
-# first, so that chaos and check find what it compiled.
-TIERS      := unit chaos-short,blackbox+check,simulation
+# make test runs make check and the simulation beside the black-box tests, with the lowest priority: they compute and
+# have no bound of time, and black-box tests often wait. make unit computes all the time; it runs first, so that the
+# others find what it compiled. The chaos tests judge the times in which Belay notices a loss, so nothing runs beside
+# them.
+TIERS      := unit chaos-short blackbox+check,simulation
 LONG_TIERS := check unit-long fuzz simulation-long blackbox-long chaos-long
 
 .PHONY: help
@@ -142,7 +143,7 @@ unit-quick: $(REPORT)
 	@$(TEST) -short -p 4 -timeout 10m $(PACKAGES) | $(REPORT)
 
 .PHONY: test
-test: $(REPORT) ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end
+test: $(LINT) $(VULN) $(REPORT) ## everything CI runs: check, unit, simulation, blackbox, chaos, and a summary at the end
 	@scripts/tiers.sh $(TIERS)
 
 .PHONY: test-long
@@ -260,7 +261,7 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history wh
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
 	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql
-	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 15m ./test | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 30m ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
