@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -130,7 +131,8 @@ func ParseWorkerID(s string) (WorkerID, error) {
 
 // ChildID returns the id of the child that the given generation of the parent starts under key. The
 // id is computed from these three values, so that a parent that repeats the call after a crash
-// finds the same child.
+// finds the same child. Ids of children whose keys end with a number, such as "part[12]", sort
+// about in the order of the numbers, so that a table stores them together.
 func ChildID(parent ExecutionID, generation int, key string) ExecutionID {
 	h := sha256.New()
 	h.Write(parent[:])
@@ -138,9 +140,23 @@ func ChildID(parent ExecutionID, generation int, key string) ExecutionID {
 	h.Write([]byte(key))
 	id := ExecutionID(h.Sum(nil)[:16])
 	copy(id[:6], parent[:6]) // the parent's timestamp, so that the table stores children near their parent
+	if n, ok := trailingNumber(key); ok {
+		binary.BigEndian.PutUint16(id[6:], uint16(n>>2)&0x0fff) // four children share a place
+	}
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return id
+}
+
+// trailingNumber returns the number at the end of a key, which may be in brackets.
+func trailingNumber(key string) (n uint64, ok bool) {
+	key = strings.TrimSuffix(key, "]")
+	digits := len(key)
+	for digits > 0 && '0' <= key[digits-1] && key[digits-1] <= '9' {
+		digits--
+	}
+	n, err := strconv.ParseUint(key[digits:], 10, 64)
+	return n, err == nil
 }
 
 func text(zero bool, id fmt.Stringer) ([]byte, error) {

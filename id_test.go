@@ -1,6 +1,7 @@
 package belay_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,6 +72,39 @@ func TestAChildIDDependsOnParentGenerationAndKey(t *testing.T) {
 				}
 				seen[id] = name
 			}
+		}
+	}
+}
+
+// Ids of children whose keys end with a number sort about in the order of the numbers, and all differ.
+func TestChildIDsSortByTheNumbersOfTheirKeys(t *testing.T) {
+	parent := belay.ExecutionID{9}
+	seen := map[belay.ExecutionID]bool{}
+	var last belay.ExecutionID // of four children that share a place, the one with the highest id
+	for n := range 10_000 {
+		for _, key := range []string{fmt.Sprintf("part[%d]", n), fmt.Sprintf("part-%d", n)} {
+			id := belay.ChildID(parent, 1, key)
+			if bytes.Compare(id[:], last[:]) < 0 && n%4 == 0 {
+				t.Fatalf("the id of %s sorts before that of an earlier child", key)
+			}
+			if seen[id] || id[6]>>4 != 7 || id[8]>>6 != 2 {
+				t.Fatalf("%s is the id of another child or no UUIDv7", id)
+			}
+			seen[id] = true
+		}
+		if n%4 == 3 {
+			last = belay.ExecutionID{}
+			for id := range seen {
+				if bytes.Compare(id[:], last[:]) > 0 {
+					last = id
+				}
+			}
+			clear(seen)
+		}
+	}
+	for _, key := range []string{"part[99999999999999999999999]", "part[]", "]", "", "part[-1]", "part[16384]"} {
+		if id := belay.ChildID(parent, 1, key); id[6]>>4 != 7 || id == last {
+			t.Errorf("%q: %s", key, id)
 		}
 	}
 }

@@ -103,7 +103,8 @@ var (
 	after = " WHERE execution = $1::uuid AND seq > $2::bigint ORDER BY seq LIMIT $3::bigint"
 
 	// A checkpoint is valid if it has its data and is the newest of its kind and key. The last
-	// column is the newest seq of the valid checkpoints.
+	// column is the newest seq of the valid checkpoints. The outer query repeats the lower bound,
+	// without which the planner may read all earlier rows of the execution.
 	selectResumed = `WITH counting AS (
     SELECT DISTINCT ON (kind, key) seq, coalesce(octet_length(data), 0) + 200 AS size
     FROM checkpoints
@@ -115,7 +116,7 @@ var (
 )
 SELECT ` + table.Checkpoints.Names() + `, (SELECT max(seq) FROM page)
 FROM checkpoints
-WHERE execution = $1::uuid AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
+WHERE execution = $1::uuid AND seq > $2::bigint AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
 ORDER BY seq`
 	selectUnconsumed = `WITH page AS (
     SELECT seq, sum(coalesce(octet_length(payload), 0) + 200) OVER (ORDER BY seq) - coalesce(octet_length(payload), 0) - 200 AS before
@@ -125,7 +126,7 @@ ORDER BY seq`
 )
 SELECT ` + table.Signals.Names() + `, (SELECT max(seq) FROM page)
 FROM signals
-WHERE execution = $1::uuid AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
+WHERE execution = $1::uuid AND seq > $2::bigint AND seq IN (SELECT seq FROM page WHERE before < $3::bigint)
 ORDER BY seq`
 )
 
