@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -90,7 +91,20 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 		see(p.belay(append(args, "-o", "json")...))
 	}
 	run := idOf(t, ran.err).String()
+	file := p.path("hostile.yaml")
+	must(t, os.WriteFile(file, []byte(`{"name": "hostile", "description": `+bytes+`, "tasks": [{"id": "t", "uses": "command",
+		"description": `+bytes+`, "with": {"run": ["sh", "-c", "cat hostile; exit 3"], "capture": "text"}}]}`), 0o600))
+	must(t, os.WriteFile(filepath.Join(p.cwd, "hostile"), []byte(hostileBytes), 0o600))
+	document := idOf(t, p.run(file, "--key", hostileText+"3").want(1).err).String()
 	ask("ls")
+	ask("run", file, "--key", hostileText+"3")
+	ask("get", document)
+	ask("logs", document)
+	for _, x := range []string{id, run, document, hostileText} {
+		ask("tasks", x)
+		ask("tasks", x, hostileText, "--state", hostileText)
+		ask("retry", x, "--skip", "t="+hostileText)
+	}
 	ask("ls", "--label", hostileText+"="+hostileText, "--workflow", hostileText)
 	for _, x := range []string{id, run, hostileText, hostileBytes} {
 		ask("get", x)
@@ -146,11 +160,18 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	ask("registry", "exec", "--name", hostileText, "--recipe", hostileText, "--", "true")
 	ask("registry", "ls")
 	ask("swap", "--to", hostileText, "--", "true")
-	document := p.path("document-" + strings.ReplaceAll(hostileText, "/", "") + ".yaml")
-	must(t, os.WriteFile(document, []byte("name: "+hostileText+"\ntasks: ["+hostileText), 0o600))
-	ask("workflows", "validate", document)
+	malformed := p.path("document-" + hostileText + ".yaml")
+	must(t, os.WriteFile(malformed, []byte("name: "+hostileText+"\ntasks: ["+hostileText), 0o600))
+	ask("workflows", "validate", malformed)
 	ask("workflows", "validate", hostileText)
-	ask("workflows", "graph", document)
+	ask("workflows", "graph", malformed)
+	ask("workflows", "graph", file)
+	for _, name := range []string{"hostile", hostileText} {
+		ask("workflows", "apply", file, "--reason", hostileText)
+		ask("workflows", "ls")
+		ask("workflows", "get", name)
+		ask("workflows", "deprecate", name+"@1", "--reason", hostileText)
+	}
 	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)

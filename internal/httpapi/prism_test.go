@@ -36,11 +36,13 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	if program == "" {
 		t.Skip("BELAY_PRISM does not name Prism; make openapi does")
 	}
-	s := serveAgentsWith(t, 100, httpapi.Options{Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = w.Write([]byte("belay_up 1\n"))
-	})})
+	})
+	s := serveAgentsWith(t, 100, httpapi.Options{
+		Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics,
+	})
 	s.prism = startPrism(t, program, s.url)
 	w := &walker{s, documentOf(t, s)}
 	w.operations()
@@ -50,6 +52,8 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.owner()
 	w.jobs()
 	w.gates()
+	w.documents()
+	w.tasks()
 	w.deletes()
 	w.deadLetters()
 	w.keys()

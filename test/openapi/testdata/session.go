@@ -34,9 +34,9 @@ func session(ctx context.Context, url string) error {
 		return err
 	}
 	var input any = map[string]any{"n": 1}
-	key := "one"
+	workflow, key := "w", "one"
 	submitted, err := c.SubmitWithResponse(ctx, &gen.SubmitParams{IdempotencyKey: &key}, gen.Submit{
-		Workflow: "w", Input: &input,
+		Workflow: &workflow, Input: &input,
 	})
 	if err != nil || submitted.JSON201 == nil {
 		return fmt.Errorf("submit: %w %s", err, submitted.Body)
@@ -53,7 +53,7 @@ func session(ctx context.Context, url string) error {
 		return fmt.Errorf("watch: %w", err)
 	}
 	got, err := c.GetExecutionWithResponse(ctx, id, nil)
-	if err != nil || got.JSON200.State != gen.ExecutionState("cancelled") {
+	if err != nil || got.JSON200.State != gen.ExecutionDetailState("cancelled") {
 		return fmt.Errorf("read: %w %s", err, got.Body)
 	}
 	const unknown = "ex_0000000000000000000000000b"
