@@ -67,7 +67,7 @@ func (r *Run) close() {
 func (r *Run) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stop == stopNot && (r.result.err != nil || r.fault != nil)
+	return r.stop == stopNot && (r.fault != nil || r.result.err != nil && !r.cancelled)
 }
 
 // Settle ends the run in the store, unless the lease is lost. It must be called once, after
