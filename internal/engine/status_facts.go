@@ -18,6 +18,7 @@ type statusFacts struct {
 	workflow, version, queue string
 	parent                   belay.ExecutionID
 	labels                   map[string]string
+	unread                   bool // the store must be asked for the properties
 	gone                     bool // the execution was deleted
 
 	seq   int64 // of the newest change; 0 if there is none
@@ -76,11 +77,17 @@ func (c *factsCache) drop(id belay.ExecutionID) {
 // skip notes that the next snapshots have the effect of a change, so that an earlier change of the same
 // execution that arrives even later is not published.
 func (c *factsCache) skip(a *arrival) {
-	switch f := c.get(a.Execution); {
-	case f == nil:
-	case f.ended(a):
-		c.drop(a.Execution)
-	case a.Seq > f.seq:
+	f := c.get(a.Execution)
+	if f == nil || f.ended(a) {
+		if f = a.facts; f == nil {
+			f = &statusFacts{unread: true}
+		}
+		if a.Previous == 0 {
+			f.born = a.At
+		}
+		c.put(a.Execution, f)
+	}
+	if a.Seq > f.seq {
 		f.seq, f.state, f.at = a.Seq, a.State, a.At
 	}
 }
@@ -98,14 +105,16 @@ func (c *factsCache) describe(ctx context.Context, s store.Store, all []arrival)
 		}
 		if f == nil || f.ended(a) {
 			if f = a.facts; f == nil {
-				f = &statusFacts{}
-				missing[a.Execution] = append(missing[a.Execution], f)
+				f = &statusFacts{unread: true}
 			} else {
 				c.put(a.Execution, f)
 			}
 			if a.Previous == 0 {
 				f.born = a.At
 			}
+		}
+		if f.unread && known[a.Execution] != f {
+			missing[a.Execution] = append(missing[a.Execution], f)
 		}
 		known[a.Execution], a.facts = f, f
 	}
@@ -132,14 +141,15 @@ func (c *factsCache) read(ctx context.Context, s store.Store, missing map[belay.
 			id := r.Execution.ID
 			for _, f := range missing[id] {
 				read := factsOf(r.Execution, labels)
-				read.born = f.born
+				read.seq, read.state, read.at, read.doubt, read.born = f.seq, f.state, f.at, f.doubt, f.born
 				*f = *read
 				c.put(id, f)
 			}
 			delete(missing, id)
 		}
 	}
-	for _, lives := range missing {
+	for id, lives := range missing {
+		c.drop(id)
 		for _, f := range lives {
 			f.gone = true
 		}

@@ -140,6 +140,24 @@ func TestALossDropsTheChangesBeforeIt(t *testing.T) {
 	})
 }
 
+// A snapshot has the effect of a change that was dropped before it, and the execution may be missing there because it
+// has ended. So an earlier change that arrives later must not bring the execution back.
+func TestADroppedChangeHidesEarlierOnes(t *testing.T) {
+	collect(t, func(c *collected) {
+		c.sends(3, belay.Running, belay.Succeeded, 20*time.Millisecond)
+		c.lose()
+		time.Sleep(3 * statusHold)
+		c.wants("lost")
+		c.sends(1, 0, belay.Pending, 0)
+		c.sends(2, belay.Pending, belay.Running, 10*time.Millisecond)
+		time.Sleep(2 * statusHold)
+		c.wants("")
+		c.sends(4, belay.Succeeded, belay.Pending, 400*time.Millisecond)
+		time.Sleep(2 * statusHold)
+		c.wants("4w")
+	})
+}
+
 // An execution that is deleted and submitted again under the same id has a new life, with other facts.
 func TestAnExecutionIsSubmittedAgain(t *testing.T) {
 	collect(t, func(c *collected) {
