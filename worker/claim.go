@@ -20,8 +20,8 @@ const (
 	// two took, within these limits. So a worker that gets very many signals spends at most half of its time on such
 	// heartbeats, and a worker whose run waits for one child after the other does not wait for a timer.
 	leastAttentionPause, attentionPause = time.Millisecond, 10 * time.Millisecond
-	// yieldPause is the pause after such a heartbeat. It lets runs that the reply has ended give their slots back before
-	// the next claim counts the free slots.
+	// yieldPause is the pause after such a heartbeat. It lets runs that the reply has ended give their slots back
+	// before the next claim counts the free slots.
 	yieldPause = 50 * time.Microsecond
 	// claimRefusals is the number of consecutive errors after which the worker stops repeating a
 	// claim and uses the next number. Until then the store counts the executions that the claim may

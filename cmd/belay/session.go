@@ -86,6 +86,9 @@ func runnerOf(ctx context.Context, dir string, isolated bool) (*agent.Runner, er
 
 // work runs the worker until the execution has ended or the user interrupts belay run.
 func (s *session) work(ctx context.Context, e *belay.Execution) error {
+	if err := s.awaitPause(ctx, e); err != nil {
+		return err
+	}
 	s.view.begin(e, s.elsewhere(ctx, e))
 	switch {
 	case e.State.Terminal():
@@ -122,6 +125,21 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 		return s.interrupted(e)
 	}
 	return s.summarize(ended)
+}
+
+// awaitPause waits while an execution that is to be paused counts as running because the engine has not noticed yet that
+// its owner is gone.
+func (s *session) awaitPause(ctx context.Context, e *belay.Execution) error {
+	for e.State == belay.Running && e.PauseRequested && s.elsewhere(ctx, e) == "" {
+		_, err := s.backend.Events(ctx, belay.EventQuery{Execution: e.ID, After: e.Seq, Wait: time.Second})
+		if err == nil {
+			*e, err = s.backend.Execution(ctx, e.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // await waits for the end of the execution and returns the execution, or nil if ctx ended first.
