@@ -127,8 +127,8 @@ func (s *session) work(ctx context.Context, e *belay.Execution) error {
 	return s.summarize(ended)
 }
 
-// awaitPause waits while an execution that is to be paused counts as running because the engine has not noticed yet that
-// its owner is gone.
+// awaitPause waits while an execution that is to be paused counts as running because the engine has not noticed yet
+// that its owner is gone.
 func (s *session) awaitPause(ctx context.Context, e *belay.Execution) error {
 	for e.State == belay.Running && e.PauseRequested && s.elsewhere(ctx, e) == "" {
 		_, err := s.backend.Events(ctx, belay.EventQuery{Execution: e.ID, After: e.Seq, Wait: time.Second})
