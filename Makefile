@@ -26,7 +26,7 @@ COMMIT  := $(shell git describe --always --dirty --tags 2>/dev/null || echo unkn
 BUILD   := CGO_ENABLED=0 go build -buildvcs=false -ldflags '-X main.commit=$(COMMIT)'
 # go test would repeat, for each kind of build, checks of go vet that make vet carries out.
 TEST    := go test -buildvcs=false -vet=off -json
-RACE    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race
+RACE    := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -exec $(CURDIR)/scripts/detector.sh
 CHAOS   := BELAY_TEST_REQUIRE=1 $(TEST) -count=1
 REPORT  := bin/testreport
 
