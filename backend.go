@@ -19,6 +19,7 @@ type Backend interface {
 	DeadLetterOffice
 	Bulker
 	Library
+	Scheduler
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -203,4 +204,20 @@ type Library interface {
 	// change; of a removed version only Name and Version are set. A change that was made before
 	// changes nothing. It returns CodeNotFound if there is no such version.
 	ChangeDocument(ctx context.Context, c DocumentChange) (DocumentVersion, error)
+}
+
+// Scheduler starts executions at regular times. See [Schedule].
+type Scheduler interface {
+	// Schedules lists schedules in the order of their names, without their next slots.
+	Schedules(ctx context.Context, f ScheduleFilter) (SchedulePage, error)
+	// Schedule reads one schedule with its next slots. It returns CodeNotFound if there is none.
+	Schedule(ctx context.Context, name string) (ScheduleInfo, error)
+	// PutSchedule creates a schedule or changes its terms. If the schedule has these terms already,
+	// nothing changes. It returns CodeInvalid if the terms are wrong, CodeNotFound if they name a
+	// document that is not stored, and CodeConflict if IfVersion or IfNew do not hold, or if there
+	// are too many schedules.
+	PutSchedule(ctx context.Context, p SchedulePut) (SchedulePutResult, error)
+	// ChangeSchedule carries out an action on a schedule. It returns CodeNotFound if there is no such
+	// schedule. A repeated ScheduleRun or ScheduleBackfill with the same Op starts nothing again.
+	ChangeSchedule(ctx context.Context, c ScheduleChange) (ScheduleChanged, error)
 }

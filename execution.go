@@ -142,7 +142,9 @@ type Submission struct {
 	// Idempotency, if it is IdempotencyByContent, makes the Backend recognize the submission by its
 	// content. It excludes an IdempotencyKey and a Parent.
 	Idempotency Idempotency `json:"idempotency,omitempty"`
-	Trigger     Trigger     `json:"trigger,omitempty"`
+	// Trigger is empty or TriggerManual; for a child it may be TriggerParent. The Backend itself sets the other
+	// values, for what a schedule or another source starts.
+	Trigger Trigger `json:"trigger,omitempty"`
 	// TriggerPayload has the data that the source of the trigger has sent, such as the body of a webhook:
 	// JSON, at most MaxTriggerPayload bytes. The Backend keeps it for people; a run gets only the Input. Like
 	// the Trigger, it does not decide whether two submissions are equal: the first payload stays.

@@ -96,10 +96,10 @@ func WithBudget(cost Cost) SubmitOption {
 	return func(s *Submission) { s.Budget = &Budget{Cost: cost} }
 }
 
-// WithTrigger names the kind of source that starts the execution, with the data that the source has sent: JSON of
-// at most MaxTriggerPayload bytes, or nil. People read the payload; a run gets only the input.
-func WithTrigger(t Trigger, payload json.RawMessage) SubmitOption {
-	return func(s *Submission) { s.Trigger, s.TriggerPayload = t, payload }
+// WithTriggerPayload keeps the data that has caused the submission, such as the body of a request: JSON of at most
+// MaxTriggerPayload bytes. People read the payload; a run gets only the input.
+func WithTriggerPayload(payload json.RawMessage) SubmitOption {
+	return func(s *Submission) { s.TriggerPayload = payload }
 }
 
 // WithActor names the person or program that submits the execution. A server that requires API keys uses

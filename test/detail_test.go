@@ -21,12 +21,12 @@ func TestGetShowsTheSubmitterAndTheMetrics(t *testing.T) {
 	if err := os.WriteFile(p.path("hook.json"), []byte(`{"ref": "main"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	id := strings.TrimSpace(p.belay("submit", "review", "--trigger", "webhook", "--trigger-payload",
+	id := strings.TrimSpace(p.belay("submit", "review", "--trigger-payload",
 		"@"+p.path("hook.json")).want(0).out)
 	p.belay("pause", id, "--reason", "not now").want(0)
 	var x belay.ExecutionDetail
 	decode(t, p.belay("get", id, "-o", "json").want(0).out, &x)
-	if x.CreatedBy != u.Username || x.Trigger != belay.TriggerWebhook ||
+	if x.CreatedBy != u.Username || x.Trigger != belay.TriggerManual ||
 		strings.Join(strings.Fields(string(x.TriggerPayload)), "") != `{"ref":"main"}` || x.ModifiedBy != u.Username ||
 		x.Metrics == nil || x.Metrics.Runs != 0 {
 		t.Errorf("%+v", x)
@@ -58,7 +58,6 @@ func TestGetShowsTheSubmitterAndTheMetrics(t *testing.T) {
 		t.Errorf("%+v", runs)
 	}
 	for _, c := range []refusal{
-		{"a trigger that is none", []string{"submit", "w", "--trigger", "parent"}, codeUsage, "webhook"},
 		{"a payload that is no JSON", []string{
 			"submit", "w", "--trigger-payload", "{",
 		}, codeInvalid, "trigger-payload"},

@@ -172,6 +172,17 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 		ask("workflows", "get", name)
 		ask("workflows", "deprecate", name+"@1", "--reason", hostileText)
 	}
+	ask("schedules", "set", hostileText, "--every", "1h", hostileText)
+	ask("schedules", "set", "hostile", "--cron", hostileText, hostileText)
+	ask("schedules", "set", "hostile", "--cron", "@daily", "--time-zone", hostileText, hostileText)
+	ask("schedules", "set", "hostile", "--every", "1h", "--reason", hostileText, "--input", bytes, hostileText)
+	ask("schedules", "ls")
+	for _, name := range []string{"hostile", hostileText} {
+		ask("schedules", "pause", name, "--reason", hostileText)
+		ask("schedules", "run", name, "--reason", hostileText)
+		ask("schedules", "backfill", name, "--from", hostileText)
+		ask("schedules", "get", name)
+	}
 	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)
@@ -198,6 +209,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	see(p.belay("__complete", "fork", id, "--at", ""))
 	see(p.belay("__complete", "workers", "drain", ""))
 	see(p.belay("__complete", "keys", "revoke", ""))
+	see(p.belay("__complete", "schedules", "get", ""))
 	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,
 		-1) {
 		if !covered[line[1]] {

@@ -39,6 +39,8 @@ type reader interface {
 	Documents(ctx context.Context, f belay.DocumentFilter) (belay.DocumentPage, error)
 	DocumentVersions(ctx context.Context, name string) (belay.DocumentVersions, error)
 	Document(ctx context.Context, name string, version int) (belay.Document, error)
+	Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.SchedulePage, error)
+	Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error)
 	DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error)
 	DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error)
 	DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail, error)

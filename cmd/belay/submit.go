@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 // submitFlags are the flags of belay submit.
 type submitFlags struct {
 	input, key, queue, version, due string
-	trigger, triggerPayload         string
+	triggerPayload                  string
 	onLost, onNoWorker, idempotency string
 	document                        string
 	priority, attempts              int
@@ -50,7 +49,7 @@ first has failed or was cancelled.
   belay submit review --input '{"pr": 17}' --key pr-17
   belay submit review --input '{"pr": 17}' --idempotency content
   belay submit review --input @change.json --wait
-  belay submit review --input '{"pr": 17}' --trigger webhook --trigger-payload @hook.json
+  belay submit review --input '{"pr": 17}' --trigger-payload @hook.json
   belay submit command --repo https://example.org/app.git -- make test
   belay submit http --input '{"url": "https://api.example.org/v1/items"}' --wait
   belay submit --document nightly --input '{"day": "2026-11-20"}'
@@ -69,19 +68,29 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 			return a.submit(named(c), s, f.wait)
 		},
 	}
-	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
-	c.Flags().StringVar(&f.document, "document", "",
-		"run this stored document, `NAME` or NAME@VERSION, instead of a WORKFLOW; the execution keeps its version")
+	f.register(a, c)
 	c.Flags().StringVar(&f.key, "key", "",
 		"an idempotency `key`: a second submission with the same key returns the first execution")
 	c.Flags().StringVar(&f.idempotency, "idempotency", "",
 		"content: return the execution of the same workflow, version, input and policy that has not ended or has "+
 			"succeeded, if there is one")
-	c.Flags().StringVar(&f.trigger, "trigger", "",
-		"the kind of `source` that starts the execution: manual, cron, event, webhook or queue. The default is manual")
 	c.Flags().StringVar(&f.triggerPayload, "trigger-payload", "",
-		"the data that the source has sent, at most 64 KiB: `JSON`, @FILE, or - for standard input. belay get -o json shows it; "+
-			"the run does not get it")
+		"data that has caused the submission, at most 64 KiB: `JSON`, @FILE, or - for standard input. "+
+			"belay get -o json shows it; the run does not get it")
+	c.Flags().StringVar(&f.due, "due", "",
+		"the time before which the execution does not run: a `time` like 2026-11-20T08:00:00Z, or a duration from "+
+			"now like 15m")
+	c.Flags().BoolVar(&f.wait, "wait", false, "wait until the execution has ended, and print its output")
+	_ = c.RegisterFlagCompletionFunc("idempotency", cobra.FixedCompletions([]string{"content"},
+		cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// register adds the flags that describe executions.
+func (f *submitFlags) register(a *app, c *cobra.Command) {
+	c.Flags().StringVar(&f.input, "input", "", "the input, as `JSON`, @FILE, or - for standard input")
+	c.Flags().StringVar(&f.document, "document", "",
+		"run this stored document, `NAME` or NAME@VERSION, instead of a WORKFLOW; the execution keeps its version")
 	c.Flags().StringVar(&f.queue, "queue", "", "the queue of the execution; by default the queue named default")
 	c.Flags().StringVar(&f.version, "workflow-version", "",
 		"let only workers run the execution that have registered this version of the workflow")
@@ -91,9 +100,6 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 		"a label for people and filters, as `name=value`; may be repeated")
 	c.Flags().StringSliceVar(&f.workerLabels, "worker-label", nil,
 		"a label that a worker must have to run the execution, as `name=value`; may be repeated")
-	c.Flags().StringVar(&f.due, "due", "",
-		"the time before which the execution does not run: a `time` like 2026-11-20T08:00:00Z, or a duration from "+
-			"now like 15m")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0,
 		"the time limit of the execution, counted from the start of its first run; 0 means no limit")
 	c.Flags().Var(&f.budget, "budget",
@@ -108,7 +114,6 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 		"the `policy` if no connected worker can run the execution: wait (for such a worker) or fail. The default is wait")
 	c.Flags().BoolVar(&f.external, "external", false,
 		"let no worker run the execution: an owner from outside (a program that is no worker) locks it")
-	c.Flags().BoolVar(&f.wait, "wait", false, "wait until the execution has ended, and print its output")
 	c.Flags().StringVar(&f.job.repo, "repo", "",
 		"with a COMMAND: the repository to clone, as `URL` or a path on the worker's machine")
 	c.Flags().StringVar(&f.job.ref, "ref", "", "with a COMMAND: the branch, tag or commit to check out")
@@ -122,13 +127,8 @@ The exit code is 0 if the execution succeeded, 1 if it failed, 124 if it timed o
 	})
 	_ = c.RegisterFlagCompletionFunc("on-no-worker", cobra.FixedCompletions([]string{"wait", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("trigger", cobra.FixedCompletions(triggerWords,
-		cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("idempotency", cobra.FixedCompletions([]string{"content"},
-		cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]string{"requeue", "fail"},
 		cobra.ShellCompDirectiveNoFileComp))
-	return c
 }
 
 // submission returns the submission that the command line describes. dash is the number of
@@ -147,13 +147,14 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 			return belay.Submission{}, err
 		}
 	case len(args) != 1:
-		return belay.Submission{}, usage("belay submit takes the name of a workflow, not %d arguments", len(args))
+		return belay.Submission{}, usage("name one workflow, or a stored document with --document; there are %d names",
+			len(args))
 	default:
 		workflow = args[0]
 	}
 	s := belay.Submission{
 		ID: belay.ExecutionID(embedded.NewID()), Workflow: workflow, Document: f.document, Version: f.version,
-		Queue: f.queue, Priority: f.priority, Actor: actor(), Trigger: belay.Trigger(f.trigger),
+		Queue: f.queue, Priority: f.priority, Actor: actor(),
 		IdempotencyKey: f.key, Idempotency: belay.Idempotency(f.idempotency), External: f.external,
 		Policy: belay.Policy{
 			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),
@@ -191,18 +192,9 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 	return s, err
 }
 
-// triggerWords are the values of --trigger. Belay itself starts children.
-var triggerWords = []string{
-	string(belay.TriggerManual), string(belay.TriggerCron), string(belay.TriggerEvent), string(belay.TriggerWebhook),
-	string(belay.TriggerQueue),
-}
-
 // triggered sets the payload of the trigger, and returns an error if a flag about the trigger is wrong.
 func (f *submitFlags) triggered(s *belay.Submission, stdin io.Reader) (err error) {
-	switch {
-	case f.trigger != "" && !slices.Contains(triggerWords, f.trigger):
-		return usage("--trigger is %s; it can be %s", quoted(f.trigger), strings.Join(triggerWords, ", "))
-	case f.input == "-" && f.triggerPayload == "-":
+	if f.input == "-" && f.triggerPayload == "-" {
 		return usage("standard input is either the --input or the --trigger-payload, not both")
 	}
 	s.TriggerPayload, err = payload("trigger-payload", f.triggerPayload, belay.MaxTriggerPayload, stdin)

@@ -16,6 +16,24 @@ type Source interface {
 	Executions(ctx context.Context, f belay.Filter) (belay.Page, error)
 }
 
+// Texts reads stored documents.
+type Texts interface {
+	Document(ctx context.Context, name string, version int) (belay.Document, error)
+}
+
+// Complete returns a submission that names a stored document in the form in which it is stored: with the text.
+func Complete(ctx context.Context, from Texts, s belay.Submission) (belay.Submission, error) {
+	ref, err := belay.ParseDocumentRef(s.Document)
+	if err != nil {
+		return s, err
+	}
+	d, err := from.Document(ctx, ref.Name, ref.Version)
+	if err != nil {
+		return s, err
+	}
+	return with(s, &d)
+}
+
 // Submitter is the method Submit of a belay.Client, for submissions that name no stored document.
 type Submitter func(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error)
 

@@ -147,3 +147,13 @@ func (b *Backend) Document(ctx context.Context, name string, version int) (belay
 		return to.Document(ctx, name, version)
 	})
 }
+
+// Schedules lists schedules.
+func (b *Backend) Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.SchedulePage, error) {
+	return pass(ctx, b, belay.Backend.Schedules, f)
+}
+
+// Schedule reads one schedule.
+func (b *Backend) Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error) {
+	return pass(ctx, b, belay.Backend.Schedule, name)
+}

@@ -183,6 +183,22 @@ func (b *Backend) ChangeDocument(ctx context.Context, c belay.DocumentChange) (b
 	return pass(ctx, b, belay.Backend.ChangeDocument, c)
 }
 
+// PutSchedule creates a schedule or changes its terms.
+func (b *Backend) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
+	if p.Op.IsZero() {
+		p.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.PutSchedule, p)
+}
+
+// ChangeSchedule carries out an action on a schedule.
+func (b *Backend) ChangeSchedule(ctx context.Context, c belay.ScheduleChange) (belay.ScheduleChanged, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ChangeSchedule, c)
+}
+
 // RevokeKey revokes an API key.
 func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return tell(ctx, b, belay.Backend.RevokeKey, r)

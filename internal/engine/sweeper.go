@@ -157,11 +157,16 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 		return retry, false
 	}
 	commands = append(commands, alone...)
+	fires, read := s.engine.fires(ctx, due.Objects)
+	commands = append(commands, fires...)
 	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
 			return s.engine.store.Now(), true // the store may have more due work, which these commands may have caused
 		}
 		return retry, !away
+	}
+	if !read {
+		return retry, false
 	}
 	at := s.engine.store.Now().Add(s.engine.opt.SlowPoll)
 	for _, t := range []machine.Time{due.NextWorker, due.NextCheck, due.NextObject, s.understaffed.next()} {
@@ -200,9 +205,9 @@ func (s *sweeper) commands(due store.Due) []machine.Command {
 	for i := range due.Parted {
 		out = append(out, &due.Parted[i])
 	}
-	for _, ref := range due.Objects {
-		if ref.Kind == machine.GateObject {
-			out = append(out, &machine.Admit{Gate: belay.GateID(ref.Name), Heads: machine.MaxHeads})
+	for _, o := range due.Objects {
+		if o.Kind == machine.GateObject {
+			out = append(out, &machine.Admit{Gate: belay.GateID(o.Name), Heads: machine.MaxHeads})
 		}
 	}
 	return out

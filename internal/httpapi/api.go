@@ -58,6 +58,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.keyring()
 	a.gates()
 	a.library()
+	a.schedules()
 	a.deadLetters()
 	a.bulk()
 	a.tasks()

@@ -90,7 +90,7 @@ func (s *server) execution(path string) (x belay.ExecutionDetail) {
 func TestTheTriggerPayloadIsReadOfOneExecution(t *testing.T) {
 	s := serve(t, httpapi.Options{})
 	const secret = "s3cret-of-the-hook"
-	body := `{"workflow": "w", "idempotency_key": "k", "trigger": "webhook", "trigger_payload": {"a": ["` + secret + `"]}}`
+	body := `{"workflow": "w", "idempotency_key": "k", "trigger_payload": {"a": ["` + secret + `"]}}`
 	submit := s.withKey("hooks", belay.ScopeSubmit)
 	a := submit.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", body)
 	again := submit.want(http.StatusOK, nil, http.MethodPost, "/v1/executions", body)

@@ -53,6 +53,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.jobs()
 	w.gates()
 	w.documents()
+	w.schedules()
 	w.tasks()
 	w.deletes()
 	w.deadLetters()

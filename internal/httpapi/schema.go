@@ -251,6 +251,7 @@ var tags = []*huma.Tag{
 	{Name: "gates", Description: "Limits, rates, circuit breakers and pauses, which decide when work may start."},
 	{Name: "dead letters", Description: "Executions that failed for good: read, repaired, run again."},
 	{Name: "documents", Description: "Workflows without code: stored with versions, read by task, repaired."},
+	{Name: "schedules", Description: "Executions that start at regular times."},
 	{Name: "keys", Description: "Keys of callers, and their scopes."},
 	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},

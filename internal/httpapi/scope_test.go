@@ -53,6 +53,15 @@ var scopes = map[string][]belay.Scope{
 	"PUT /v1/executions/{id}/checkpoint":              {belay.ScopeWorker},
 	"GET /v1/executions/{id}/checkpoints":             {belay.ScopeWorker},
 
+	"GET /v1/schedules":                  {belay.ScopeRead},
+	"PUT /v1/schedules/{name}":           {belay.ScopeOperate}, // and submit
+	"GET /v1/schedules/{name}":           {belay.ScopeRead},
+	"DELETE /v1/schedules/{name}":        {belay.ScopeOperate},
+	"POST /v1/schedules/{name}/pause":    {belay.ScopeOperate},
+	"POST /v1/schedules/{name}/resume":   {belay.ScopeOperate},
+	"POST /v1/schedules/{name}/run":      {belay.ScopeOperate},
+	"POST /v1/schedules/{name}/backfill": {belay.ScopeOperate},
+
 	"GET /v1/runs":                  {belay.ScopeRead},
 	"GET /v1/runs/{id}":             {belay.ScopeRead},
 	"POST /v1/runs/{id}/checkpoint": {belay.ScopeWorker},

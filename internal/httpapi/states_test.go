@@ -339,7 +339,7 @@ func TestADeafFollowerIsCutOff(t *testing.T) {
 		t.Error("it was not cut off")
 	}
 	again := s.mustFollow("?workflow=w")
-	if len(again.Known) != left {
-		t.Errorf("the snapshot has %d executions, want %d", len(again.Known), left)
+	if want := min(left, belay.MaxSnapshot); len(again.Known) != want { // a fast machine accepts more meanwhile
+		t.Errorf("the snapshot has %d executions, want %d", len(again.Known), want)
 	}
 }

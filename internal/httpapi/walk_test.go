@@ -65,6 +65,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.owner()
 	w.gates()
 	w.documents()
+	w.schedules()
 	w.listsRuns()
 	w.tasks()
 	w.deletes()
@@ -112,6 +113,33 @@ func (w *walker) documents() {
 	w.step(204, "DELETE", path+"/versions/2?reason=why&actor=ann", "")
 	w.step(412, "DELETE", path, "", "If-Match", `"2"`)
 	w.step(204, "DELETE", path, "")
+}
+
+func (w *walker) schedules() {
+	w.t.Helper()
+	const path = "/v1/schedules/nightly"
+	const terms = `{"cron": "0 2 * * *", "time_zone": "Europe/Berlin", "jitter": "1m", "overlap": "buffer_one",
+		"execution": {"workflow": "w", "input": {"a": 1}, "timeout": "15m", "labels": {"team": "web"}}, "reason": "r"}`
+	w.step(201, "PUT", path, terms, "If-None-Match", "*")
+	w.step(200, "PUT", path, terms)
+	w.step(200, "PUT", path, `{"every_ms": 60000, "execution": {"workflow": "w"}}`, "If-Match", `"1"`)
+	w.step(412, "PUT", path, terms, "If-Match", `"1"`)
+	w.step(400, "PUT", path, terms, "If-Match", "1")
+	w.step(422, "PUT", path, `{"cron": "0 0 30 2 *", "execution": {"workflow": "w"}}`)
+	w.step(422, "PUT", path, `{"every": "1m", "every_ms": 1, "execution": {"workflow": "w"}}`)
+	w.step(200, "GET", "/v1/schedules?limit=1", "")
+	w.step(200, "POST", path+"/run", "")
+	w.step(200, "POST", path+"/run", `{"overlap": "skip", "reason": "r", "actor": "ann"}`, "Idempotency-Key", "k")
+	w.step(200, "POST", path+"/backfill", `{"from": "2026-11-20T00:00:00Z", "to": "2026-11-20T00:02:00Z"}`)
+	w.step(422, "POST", path+"/backfill", `{"from": "2026-11-20T00:00:00Z", "to": "2020-11-20T00:02:00Z"}`)
+	w.step(200, "GET", path, "")
+	w.step(200, "POST", path+"/pause", `{"reason": "why", "actor": "ann"}`)
+	w.step(200, "GET", path, "")
+	w.step(200, "POST", path+"/resume", "")
+	w.step(404, "POST", "/v1/schedules/none/resume", "")
+	w.step(412, "DELETE", path, "", "If-Match", `"1"`)
+	w.step(204, "DELETE", path+"?reason=why&actor=ann", "")
+	w.step(404, "GET", path, "")
 }
 
 // states reads a stream of states, which has no end, up to a change.

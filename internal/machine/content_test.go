@@ -163,7 +163,7 @@ func TestWhatBelongsToAContent(t *testing.T) {
 		{"queue and priority", nil, with(func(s *belay.Submission) { s.Queue, s.Priority = "q", 7 }), true},
 		{"due time", nil, with(func(s *belay.Submission) { s.DueAt = began.Add(hour).Time() }), true},
 		{"gates", nil, with(func(s *belay.Submission) { s.Target = "t" }), true},
-		{"trigger", nil, with(func(s *belay.Submission) { s.Trigger = belay.TriggerCron }), true},
+		{"trigger payload", nil, with(func(s *belay.Submission) { s.TriggerPayload = []byte("1") }), true},
 	} {
 		s := newStage(t)
 		first := s.submit(append(c.a, byContent)...)

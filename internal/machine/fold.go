@@ -230,6 +230,7 @@ type Reply struct {
 	Heartbeat belay.HeartbeatReply
 	Object    *Object     // a copy, in its state after the command
 	Letter    *DeadLetter // a copy, in its state after the command
+	Slots     []belay.ScheduleSlot
 	Document  belay.DocumentVersion
 	Target    belay.TargetAnswer
 	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.

@@ -14,7 +14,7 @@ import (
 // hook gives a submission an actor and the payload of a trigger.
 func hook(actor, payload string) func(*belay.Submission) {
 	return func(s *belay.Submission) {
-		s.Actor, s.Trigger, s.TriggerPayload = actor, belay.TriggerWebhook, json.RawMessage(payload)
+		s.Actor, s.TriggerPayload = actor, json.RawMessage(payload)
 	}
 }
 

@@ -21,6 +21,8 @@ type Submit struct {
 	// submission: its repetition may come with other defaults.
 	Defaults belay.Policy
 	swap     bool    // the rules submit it to change the mode of a resource
+	slot     bool    // a schedule submits it
+	room     int     // the largest number of executions of its limit that have not ended; 0 for any number
 	judged   *judged // the result of Judge; nil before Judge is called
 }
 
@@ -52,7 +54,7 @@ func (c *Submit) Need(n *Need) {
 	if l := c.Concurrency; l != nil && !c.Joined {
 		id := belay.Gate(belay.GateLimit, l.Name)
 		n.Counts = append(n.Counts, id)
-		if l.WhenFull != belay.WaitWhenFull && l.WhenFull != "" {
+		if l.WhenFull != belay.WaitWhenFull && l.WhenFull != "" || c.room > 0 {
 			n.CountMembers = belay.MaxConcurrency + MaxHeads
 		}
 		if l.WhenFull == belay.ReplaceWhenFull {
@@ -218,6 +220,11 @@ func (c *Submit) check() error {
 			return err
 		}
 	}
+	child := c.Parent != nil && c.Trigger == belay.TriggerParent
+	if c.Trigger != belay.TriggerManual && !child && !c.slot && !c.swap {
+		return refuse(belay.CodeInvalid, op,
+			"the trigger is %q; only Belay itself sets it, for what a schedule or another source starts", c.Trigger)
+	}
 	if err := c.checkIdempotency(op); err != nil {
 		return err
 	}
@@ -268,6 +275,9 @@ func (c *Submit) checkIdempotency(op string) error {
 		return refuse(belay.CodeInvalid, op, "a child takes no idempotency key: its parent and child key name it")
 	case c.Idempotency != "" && c.IdempotencyKey != "":
 		return refuse(belay.CodeInvalid, op, "an idempotency key and idempotency content exclude each other; give one")
+	case reserved(c.IdempotencyKey) && !c.slot:
+		return refuse(belay.CodeInvalid, op,
+			"idempotency keys that begin with %s belong to schedules; choose another key", slotPrefix)
 	case derived:
 		return refuse(belay.CodeInvalid, op,
 			"the idempotency key has the form of the keys that Belay makes for idempotency content; choose another key")
@@ -282,6 +292,10 @@ func (c *Submit) checkGates(op string) error {
 		}
 		if err := checkLimit(op, l.Max); err != nil {
 			return err
+		}
+		if reserved(l.Name) && !c.slot {
+			return refuse(belay.CodeInvalid, op,
+				"limits whose names begin with %s belong to schedules; choose another name", slotPrefix)
 		}
 		switch l.WhenFull {
 		case "", belay.WaitWhenFull:

@@ -142,7 +142,7 @@ func TestAViewShowsAllFieldsOfTheSubmission(t *testing.T) {
 		ID: belay.ExecutionID(s.id()), Workflow: "job", Version: "3", Input: json.RawMessage(`[1]`), Queue: "q",
 		Priority: -5,
 		Labels:   map[string]string{"team": "a"}, WorkerLabels: map[string]string{"gpu": "1"}, IdempotencyKey: "k",
-		Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 7},
+		Trigger: belay.TriggerManual, Policy: belay.Policy{MaxAttempts: 7},
 	}
 	s.do(&Submit{Submission: want})
 	v := View(s.records[want.ID].history())

@@ -216,6 +216,9 @@ func TestTheTableIsComplete(t *testing.T) {
 	for _, d := range documentSteps() {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.c), "*machine.")] = true
 	}
+	for _, d := range scheduleSteps() {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.c(x.stage, x.now)), "*machine.")] = true
+	}
 	for _, name := range commandTypes(t) {
 		if !have[name] {
 			t.Errorf("no table has a block for command %s", name)

@@ -122,6 +122,9 @@ func (c *Submit) rateTerms(w *world) (*gate, Rate, error) {
 // atLimit refuses the submission or replaces older executions if the limit, with the given terms, is
 // full.
 func (c *Submit) atLimit(w *world, g *gate, terms Limit) error {
+	if c.room > 0 && g.members >= c.room {
+		return refuse(belay.CodeQueueFull, "submit", "%d executions of the schedule have not ended", g.members)
+	}
 	over := g.members + 1 - terms.max()
 	if over <= 0 {
 		return nil

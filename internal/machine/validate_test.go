@@ -109,11 +109,8 @@ func TestNamesAreChecked(t *testing.T) {
 			return s.submission(func(b *belay.Submission) { b.Queue = n })
 		}},
 		"idempotency key": {false, func(n string) Command { return s.submission(key(n)) }},
-		"trigger": {false, func(n string) Command {
-			return s.submission(func(b *belay.Submission) { b.Trigger = belay.Trigger(n) })
-		}},
-		"label key": {true, func(n string) Command { return s.submission(labelled(map[string]string{n: "v"})) }},
-		"label":     {false, func(n string) Command { return s.submission(labelled(map[string]string{"k": n})) }},
+		"label key":       {true, func(n string) Command { return s.submission(labelled(map[string]string{n: "v"})) }},
+		"label":           {false, func(n string) Command { return s.submission(labelled(map[string]string{"k": n})) }},
 		"worker label": {false, func(n string) Command {
 			return s.submission(func(b *belay.Submission) { b.WorkerLabels = map[string]string{"k": n} })
 		}},

@@ -32,6 +32,11 @@ var layers = map[string]layer{
 	// The rules that decide each change of state. They have no side effects: see purity_test.go.
 	"internal/machine": {down: []string{"."}},
 
+	// The times of schedules.
+	"internal/trigger": {
+		down: []string{".", "internal/machine"}, modules: []string{"github.com/netresearch/go-cron"},
+	},
+
 	// The checkers of the promises, for tests. They use only data that clients can read, and do not
 	// import the rules.
 	"internal/testkit/promise": {down: []string{"."}},
@@ -97,7 +102,8 @@ var layers = map[string]layer{
 
 	// The engine: the committer, which carries out all writes, and the services around it.
 	"internal/engine": {down: []string{
-		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/store", "internal/uid",
+		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/store", "internal/trigger",
+		"internal/uid",
 	}},
 
 	// The engine in the caller's own process, and the socket through which other programs use it.
@@ -226,7 +232,7 @@ var layers = map[string]layer{
 			"internal/bulk/runner", "internal/config", "internal/definition", "internal/definition/runner",
 			"internal/definition/tasks", "internal/diff", "internal/httptask", "internal/peer", "internal/reach",
 			"internal/retry", "internal/screen", "internal/secret", "internal/secretref", "internal/server",
-			"internal/socket", "internal/datadir", "internal/demo", "registry",
+			"internal/socket", "internal/datadir", "internal/demo", "internal/trigger", "internal/wire", "registry",
 		},
 		modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	},

@@ -484,5 +484,36 @@ func (l *link) ChangeDocument(ctx context.Context, c belay.DocumentChange) (bela
 	})
 }
 
+// Schedules implements belay.Scheduler.
+func (l *link) Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.SchedulePage, error) {
+	return send(ctx, l, "schedules", "", &f, func(ctx context.Context, b belay.Backend) (belay.SchedulePage, error) {
+		return b.Schedules(ctx, f)
+	})
+}
+
+// Schedule implements belay.Scheduler.
+func (l *link) Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error) {
+	return send(ctx, l, "schedule", name, &name, func(ctx context.Context,
+		b belay.Backend) (belay.ScheduleInfo, error) {
+		return b.Schedule(ctx, name)
+	})
+}
+
+// PutSchedule implements belay.Scheduler.
+func (l *link) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
+	return send(ctx, l, "put schedule", p.Name, &p, func(ctx context.Context,
+		b belay.Backend) (belay.SchedulePutResult, error) {
+		return b.PutSchedule(ctx, p)
+	})
+}
+
+// ChangeSchedule implements belay.Scheduler.
+func (l *link) ChangeSchedule(ctx context.Context, c belay.ScheduleChange) (belay.ScheduleChanged, error) {
+	return send(ctx, l, "change schedule", c.Name, &c, func(ctx context.Context,
+		b belay.Backend) (belay.ScheduleChanged, error) {
+		return b.ChangeSchedule(ctx, c)
+	})
+}
+
 // Close implements belay.Backend.
 func (l *link) Close() error { return nil }

@@ -220,8 +220,8 @@ type Due struct {
 	// (machine.Execution.SpentBy), and whose root has ended or does not exist, or has a budget that is
 	// not spent any more.
 	Unspent []belay.ExecutionID
-	// Objects are the objects whose NextAt has come.
-	Objects []machine.ObjectRef
+	// Objects are the objects whose NextAt has come, with their NextAt. Only schedules have their bodies.
+	Objects []*machine.Object
 	// NextWorker, NextCheck and NextObject are the times at which the next session, execution and
 	// object will be due, 0 for none.
 	NextWorker machine.Time

@@ -96,7 +96,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 		e, m := observed(t)
 		defer e.Close()
 		submit(t, e, belay.Submission{Workflow: "a"}, belay.Submission{Workflow: "a"},
-			belay.Submission{Workflow: "b", Trigger: belay.TriggerCron, Policy: belay.Policy{MaxAttempts: 1}})
+			belay.Submission{Workflow: "b", Policy: belay.Policy{MaxAttempts: 1}})
 		submit(t, e, belay.Submission{Workflow: "idle"})
 		time.Sleep(3 * time.Second) // the executions are due for 3 seconds before they are claimed
 		w := open(t, e, 10*time.Second, "a", "b")
@@ -115,7 +115,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 		got := scrape(t, m)
 		want := map[string]float64{
 			`belay_executions_submitted_total{trigger="manual",workflow="a"}`:    3,
-			`belay_executions_submitted_total{trigger="cron",workflow="b"}`:      1,
+			`belay_executions_submitted_total{trigger="manual",workflow="b"}`:      1,
 			`belay_executions_submitted_total{trigger="manual",workflow="idle"}`: 1,
 			`belay_executions_finished_total{state="succeeded",workflow="a"}`:    2,
 			`belay_executions_finished_total{state="failed",workflow="b"}`:       1,

@@ -22,8 +22,8 @@ type Submit struct {
 	DueAt          time.Time          `json:"due_at,omitzero" doc:"When the execution may first run; without it, at once."`
 	IdempotencyKey string             `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
 	Idempotency    string             `json:"idempotency,omitempty" enum:"content" doc:"content: while an execution with the same workflow, version, input and policy has not ended, or after it has succeeded, the answer is that execution. Not together with idempotency_key."`
-	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent,cron,event,webhook,queue"`
-	TriggerPayload json.RawMessage    `json:"trigger_payload,omitempty" doc:"The data that the source of the trigger has sent: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal."`
+	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent" doc:"manual, or parent for a child. Belay itself sets the other triggers of executions."`
+	TriggerPayload json.RawMessage    `json:"trigger_payload,omitempty" doc:"The data that has caused the submission: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal."`
 	Concurrency    *belay.Concurrency `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
 	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
 	Budget         *belay.Budget      `json:"budget,omitempty" doc:"The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child."`

@@ -8,6 +8,7 @@ import { unreadable } from "./error.js";
 import { patient, type Fetch } from "./fetch.js";
 import { DeadLetters } from "./dead.js";
 import { Documents } from "./documents.js";
+import { Schedules } from "./schedules.js";
 import { Gates } from "./gates.js";
 import { newExecutionId, newKey } from "./id.js";
 import { Jobs } from "./jobs.js";
@@ -86,6 +87,9 @@ export class Belay {
   readonly dead: DeadLetters;
   /** The stored documents: workflows that are written in YAML or JSON. */
   readonly documents: Documents;
+
+  /** The schedules, which start executions at regular times. */
+  readonly schedules: Schedules;
   /** The gates: limits, rates, circuit breakers and pauses. */
   readonly gates: Gates;
   /** The jobs of the agent service. */
@@ -117,6 +121,7 @@ export class Belay {
     this.bulk = new Bulk(this.api);
     this.dead = new DeadLetters(this.api);
     this.documents = new Documents(this.api);
+    this.schedules = new Schedules(this.api);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }

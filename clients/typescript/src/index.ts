@@ -13,6 +13,9 @@ export {
   type DeadLetterWhy,
   type RequeueOptions,
 } from "./dead.js";
+export {
+  Schedules, type Overlap, type Schedule, type ScheduleIf, type ScheduleSlot, type ScheduleTerms, type ScheduleWhy,
+} from "./schedules.js";
 export { Documents, type Document, type DocumentIf, type DocumentVersion, type DocumentWhy } from "./documents.js";
 export { gate, Gates, type CircuitBreaker, type Gate, type GateKind, type GatePause, type GateWhy, type ResourceTerms } from "./gates.js";
 export { newExecutionId } from "./id.js";

@@ -1374,6 +1374,128 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the schedules */
+        get: operations["listSchedules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a schedule, with its next ten slots and its newest ones */
+        get: operations["getSchedule"];
+        /**
+         * Create a schedule, or change its times and executions
+         * @description 201: the schedule is new. 200: it was changed, or had these terms already. The next slot is the first one after now. Each slot starts once, however many servers run. The key needs the scopes operate and submit. 412: the schedule has another version.
+         */
+        put: operations["putSchedule"];
+        post?: never;
+        /**
+         * Remove a schedule
+         * @description Executions that it has started go on. 412: the schedule has another version.
+         */
+        delete: operations["removeSchedule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/backfill": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start the slots of the past that were not started
+         * @description At most 1,000 slots. The outcome of a slot is done if it was started before. The executions start at once; with overlap buffer_all they run one after the other.
+         */
+        post: operations["backfillSchedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a schedule
+         * @description Slots whose times come while it is paused are not started, also not later; a backfill can start them.
+         */
+        post: operations["pauseSchedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a schedule
+         * @description Its next slot is the first one after now.
+         */
+        post: operations["resumeSchedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{name}/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start an execution of a schedule now
+         * @description Whether or not the schedule is paused.
+         */
+        post: operations["runSchedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stream-tokens": {
         parameters: {
             query?: never;
@@ -1855,6 +1977,27 @@ export interface components {
              */
             wait_ms?: number;
         };
+        BackfillSchedule: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /**
+             * Format: date-time
+             * @description The first slot, or a time before it.
+             */
+            from: string;
+            /**
+             * @description Without it, allow_all.
+             * @enum {string}
+             */
+            overlap?: "skip" | "buffer_one" | "buffer_all" | "cancel_other" | "allow_all";
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+            /**
+             * Format: date-time
+             * @description The last slot, or a time after it; not in the future.
+             */
+            to: string;
+        };
         Batch: {
             ops: components["schemas"]["Op"][];
         };
@@ -2012,6 +2155,12 @@ export interface components {
             insertions?: number;
             lost?: string;
             patch?: string;
+        };
+        ChangeSchedule: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
         };
         ChatError: {
             error: components["schemas"]["ChatFault"];
@@ -3270,6 +3419,63 @@ export interface components {
             event: "progress";
             id: string;
         };
+        PutSchedule: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /**
+             * @description How late a slot may start after no server was running, from 1s to a year; without it, 1h.
+             * @example 90s
+             */
+            catch_up?: string;
+            /**
+             * Format: int64
+             * @description catch_up in milliseconds.
+             */
+            catch_up_ms?: number;
+            /** @description Five fields (minute, hour, day of the month, month, day of the week), six with seconds first, or a descriptor such as @daily. Either cron or every is set. */
+            cron?: string;
+            /**
+             * @description The time between slots, at least 1s: the slots are its multiples since 1970.
+             * @example 90s
+             */
+            every?: string;
+            /**
+             * Format: int64
+             * @description every in milliseconds.
+             */
+            every_ms?: number;
+            /** @description The executions. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each slot. */
+            execution: components["schemas"]["Submit"];
+            /**
+             * @description Delays each slot by a part of this time, always the same for a slot.
+             * @example 90s
+             */
+            jitter?: string;
+            /**
+             * Format: int64
+             * @description jitter in milliseconds.
+             */
+            jitter_ms?: number;
+            /**
+             * @description With every: moves the slots by this time.
+             * @example 90s
+             */
+            offset?: string;
+            /**
+             * Format: int64
+             * @description offset in milliseconds.
+             */
+            offset_ms?: number;
+            /**
+             * @description Decides about a slot while an earlier execution has not ended; without it, skip.
+             * @enum {string}
+             */
+            overlap?: "skip" | "buffer_one" | "buffer_all" | "cancel_other" | "allow_all";
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+            /** @description With cron: the name of an IANA time zone, such as Europe/Berlin. Without it, UTC. */
+            time_zone?: string;
+        };
         Rate: {
             /**
              * Format: int64
@@ -3497,6 +3703,17 @@ export interface components {
             next?: string;
             runs: components["schemas"]["Run"][];
         };
+        RunSchedule: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /**
+             * @description Without it, allow_all.
+             * @enum {string}
+             */
+            overlap?: "skip" | "buffer_one" | "buffer_all" | "cancel_other" | "allow_all";
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+        };
         Save: {
             also_consumes?: number[];
             /** Format: int64 */
@@ -3520,6 +3737,115 @@ export interface components {
              * @description The checkpoint's number in the history.
              */
             seq: number;
+        };
+        Schedule: {
+            /**
+             * @description How late a slot may start after no server was running, from 1s to a year; without it, 1h.
+             * @example 90s
+             */
+            catch_up?: string;
+            /**
+             * Format: int64
+             * @description catch_up in milliseconds.
+             */
+            catch_up_ms?: number;
+            /** Format: date-time */
+            created_at: string;
+            /** @description Five fields (minute, hour, day of the month, month, day of the week), six with seconds first, or a descriptor such as @daily. Either cron or every is set. */
+            cron?: string;
+            /**
+             * @description The time between slots, at least 1s: the slots are its multiples since 1970.
+             * @example 90s
+             */
+            every?: string;
+            /**
+             * Format: int64
+             * @description every in milliseconds.
+             */
+            every_ms?: number;
+            /** @description The executions. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each slot. */
+            execution: components["schemas"]["Submit"];
+            /**
+             * @description Delays each slot by a part of this time, always the same for a slot.
+             * @example 90s
+             */
+            jitter?: string;
+            /**
+             * Format: int64
+             * @description jitter in milliseconds.
+             */
+            jitter_ms?: number;
+            name: string;
+            /** @description The next ten slots, without jitter. Not in lists. */
+            next?: string[];
+            /**
+             * Format: date-time
+             * @description When the next slot starts, with its jitter.
+             */
+            next_at?: string;
+            /**
+             * @description With every: moves the slots by this time.
+             * @example 90s
+             */
+            offset?: string;
+            /**
+             * Format: int64
+             * @description offset in milliseconds.
+             */
+            offset_ms?: number;
+            /**
+             * @description Decides about a slot while an earlier execution has not ended; without it, skip.
+             * @enum {string}
+             */
+            overlap?: "skip" | "buffer_one" | "buffer_all" | "cancel_other" | "allow_all";
+            /** @description Present if the schedule is paused. */
+            paused?: components["schemas"]["SchedulePause"];
+            /** @description The newest slots, the newest first. */
+            recent?: components["schemas"]["ScheduleSlot"][];
+            /** @description The number of slots by outcome: started, skipped, missed, failed, done. */
+            slots?: {
+                [key: string]: number;
+            };
+            /** @description With cron: the name of an IANA time zone, such as Europe/Berlin. Without it, UTC. */
+            time_zone?: string;
+            /**
+             * Format: date-time
+             * @description The last change by an operator.
+             */
+            updated_at: string;
+            updated_by?: string;
+            /**
+             * Format: int64
+             * @description Counts the changes by operators, from 1.
+             */
+            version: number;
+        };
+        SchedulePause: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            reason?: string;
+        };
+        Schedules: {
+            /** @description The cursor of the next page. */
+            next?: string;
+            schedules: components["schemas"]["Schedule"][];
+        };
+        ScheduleSlot: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            /** Format: int64 */
+            count?: number;
+            execution?: string;
+            outcome: string;
+            /** Format: date-time */
+            slot: string;
+            text?: string;
+        };
+        ScheduleSlots: {
+            schedule: components["schemas"]["Schedule"];
+            slots: components["schemas"]["ScheduleSlot"][];
         };
         Session: {
             /** @example 90s */
@@ -3816,9 +4142,12 @@ export interface components {
              * @description timeout in milliseconds.
              */
             timeout_ms?: number;
-            /** @enum {string} */
-            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue";
-            /** @description The data that the source of the trigger has sent: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal. */
+            /**
+             * @description manual, or parent for a child. Belay itself sets the other triggers of executions.
+             * @enum {string}
+             */
+            trigger?: "manual" | "parent";
+            /** @description The data that has caused the submission: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal. */
             trigger_payload?: unknown;
             version?: string;
             /** @description Labels that a worker must have to claim the execution. */
@@ -8377,6 +8706,422 @@ export interface operations {
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
             428: components["responses"]["PreconditionRequired"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listSchedules: {
+        parameters: {
+            query?: {
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedules"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getSchedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    putSchedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the schedule must have; otherwise 412. */
+                "If-Match"?: string;
+                /** @description An asterisk: there must be no such schedule; otherwise 412. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "cron": "0 2 * * *",
+                 *       "time_zone": "Europe/Berlin",
+                 *       "execution": {
+                 *         "document": "nightly"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["PutSchedule"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    removeSchedule: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the schedule must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    backfillSchedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the backfill. A slot that was started is never started again, with any key. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "from": "2026-11-20T00:00:00Z",
+                 *       "to": "2026-11-24T00:00:00Z",
+                 *       "overlap": "buffer_all"
+                 *     }
+                 */
+                "application/json": components["schemas"]["BackfillSchedule"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleSlots"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    pauseSchedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the schedule must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the database moves"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeSchedule"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    resumeSchedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the schedule must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the database moves"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeSchedule"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    runSchedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the run: a repeat with the same key starts nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the schedule. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the data came late"
+                 *     }
+                 */
+                "application/json": components["schemas"]["RunSchedule"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleSlots"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -7,7 +7,7 @@ test("an execution is read with its submitter, its trigger payload, its newest a
   const { url } = await start(t);
   const belay = new Belay({ url });
   const payload = { ref: "main", commits: [1, 2] };
-  const { id, created_by } = await belay.submit("invoice", { actor: "ann", trigger: "webhook", trigger_payload: payload });
+  const { id, created_by } = await belay.submit("invoice", { actor: "ann", trigger_payload: payload });
   assert.equal(created_by, "ann");
   const lock = await belay.lock(id, { owner: "a script" });
   await lock.save({ n: 1 });

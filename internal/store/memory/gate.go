@@ -88,7 +88,11 @@ func (s *Store) dueObjects(due *store.Due, now machine.Time, limit int) {
 	for _, o := range all {
 		switch {
 		case o.NextAt <= now:
-			due.Objects = append(due.Objects, o.ObjectRef)
+			d := &machine.Object{ObjectRef: o.ObjectRef, NextAt: o.NextAt}
+			if o.Kind == machine.ScheduleObject {
+				d.Body = o.Body
+			}
+			due.Objects = append(due.Objects, d)
 		case due.NextObject == 0:
 			due.NextObject = o.NextAt
 		}

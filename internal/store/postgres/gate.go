@@ -56,7 +56,7 @@ ORDER BY coalesce(gate_rank, 0), due_at, id
 LIMIT $2::bigint`
 
 	selectDueObjects = `
-SELECT kind, name FROM objects
+SELECT kind, name, next_at, CASE kind WHEN 'schedule' THEN body END FROM objects
 WHERE next_at <= $1::bigint
 ORDER BY next_at, kind, name
 LIMIT $2::bigint`
@@ -164,7 +164,8 @@ func (t *tx) writePlaces(p *pipe, c *machine.Changes) error {
 // object.
 func (k *dueLook) objects(p *pipe, due *store.Due, most int64) {
 	p.add(selectDueObjects, func(r columns) error {
-		due.Objects = append(due.Objects, machine.ObjectRef{Kind: machine.ObjectKind(r.text(0)), Name: r.text(1)})
+		ref := machine.ObjectRef{Kind: machine.ObjectKind(r.text(0)), Name: r.text(1)}
+		due.Objects = append(due.Objects, &machine.Object{ObjectRef: ref, NextAt: r.time(2), Body: r.blob(3)})
 		return nil
 	}).int(int64(k.now)).int(most)
 	p.add(selectNextObject, func(r columns) error {

@@ -32,7 +32,8 @@ ON CONFLICT DO UPDATE SET held = excluded.held`
 
 	findGate = "SELECT 1 FROM objects WHERE kind = 'gate' AND name = ?"
 
-	selectDueObjects = "SELECT kind, name FROM objects WHERE next_at <= ? ORDER BY next_at, kind, name LIMIT ?"
+	selectDueObjects = "SELECT kind, name, next_at, CASE kind WHEN 'schedule' THEN body END FROM objects " +
+		"WHERE next_at <= ? ORDER BY next_at, kind, name LIMIT ?"
 	selectNextObject = "SELECT min(next_at) FROM objects WHERE next_at > ?"
 )
 
@@ -108,7 +109,9 @@ func (d *dueQuery) objects(due *store.Due) error {
 	d.args.int(d.now).int(d.limit)
 	err := d.query(d.ctx, selectDueObjects, func(r columns) error {
 		ref := machine.ObjectRef{Kind: machine.ObjectKind(r.text(0)), Name: r.text(1)}
-		due.Objects = append(due.Objects, ref)
+		due.Objects = append(due.Objects, &machine.Object{
+			ObjectRef: ref, NextAt: machine.Time(r.int(2)), Body: r.blob(3),
+		})
 		return nil
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // webhook gives a submission an actor and the payload of a trigger.
 func webhook(actor, payload string) func(*belay.Submission) {
 	return func(s *belay.Submission) {
-		s.Actor, s.Trigger, s.TriggerPayload = actor, belay.TriggerWebhook, []byte(payload)
+		s.Actor, s.TriggerPayload = actor, []byte(payload)
 	}
 }
 

@@ -113,7 +113,7 @@ var gateCases = []testCase{
 			e.rows(machine.Need{Members: []machine.MemberQuery{{Gate: gate, Limit: 9}}}).Members)
 		e.settle(holder, belay.OutcomeSucceeded) // a crash loses the command that follows
 		e.clock.Advance(time.Second)
-		e.same("due", []machine.ObjectRef{machine.GateRef(gate)}, e.due(0).Objects)
+		e.same("due", []machine.ObjectRef{machine.GateRef(gate)}, refsOf(e.due(0)))
 		for queue := []machine.Command{&machine.Admit{Gate: gate, Heads: 1}}; len(queue) > 0; queue = queue[1:] {
 			queue = append(queue, e.ok(queue[0]).Follow...)
 		}
@@ -196,7 +196,7 @@ var gateCases = []testCase{
 		}
 		e.clock.Advance(time.Second)
 		gate := machine.GateRef("limit:x")
-		e.same("due", []machine.ObjectRef{gate}, e.due(0).Objects)
+		e.same("due", []machine.ObjectRef{gate}, refsOf(e.due(0)))
 		for _, c := range e.ok(&machine.Admit{Gate: "limit:x", Heads: 1}).Follow {
 			e.ok(c)
 		}
@@ -207,7 +207,7 @@ var gateCases = []testCase{
 			e.Errorf("the waiting execution is %s", r.State)
 		}
 		e.clock.Advance(time.Second)
-		e.same("afterwards", []machine.ObjectRef(nil), e.due(0).Objects)
+		e.same("afterwards", []machine.ObjectRef(nil), refsOf(e.due(0)))
 	}},
 	{"the gates of what is due, and of what an owner may get, come with what they hold", func(e *env) {
 		id := e.submit(limited("x", 2), func(s *belay.Submission) {
@@ -273,10 +273,35 @@ var gateCases = []testCase{
 		}
 		e.clock.Advance(3 * time.Second)
 		d := e.due(10)
-		e.same("due", []machine.ObjectRef{refs[1], refs[0]}, d.Objects)
-		e.same("the first that is due", refs[1:2], e.due(1).Objects)
+		e.same("due", []machine.ObjectRef{refs[1], refs[0]}, refsOf(d))
+		e.same("the first that is due", refs[1:2], refsOf(e.due(1)))
 		if d.NextObject != e.now().Add(57*time.Second) {
 			e.Errorf("the next is due in %s", d.NextObject.Sub(e.now()))
 		}
 	}},
+	{"schedules that are due come with their bodies", func(e *env) {
+		for _, kind := range []machine.ObjectKind{"a", machine.ScheduleObject} {
+			o := object(kind, "x", `{"edit": 7}`)
+			o.NextAt = e.now().Add(time.Second)
+			e.mustWrite(&machine.Changes{Objects: []*machine.Object{o}})
+		}
+		e.clock.Advance(time.Second)
+		for _, o := range e.due(0).Objects {
+			want := ""
+			if o.Kind == machine.ScheduleObject {
+				want = `{"edit": 7}`
+			}
+			if string(o.Body) != want || o.NextAt != e.now() {
+				e.Errorf("%s is due at %d with %s", o.Kind, o.NextAt, o.Body)
+			}
+		}
+	}},
+}
+
+// refsOf names the objects that are due.
+func refsOf(d store.Due) (refs []machine.ObjectRef) {
+	for _, o := range d.Objects {
+		refs = append(refs, o.ObjectRef)
+	}
+	return refs
 }

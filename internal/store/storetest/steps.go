@@ -63,6 +63,9 @@ func (w *walker) sweep(rt *rapid.T) {
 		commands = append(commands, &needing[i])
 	}
 	for _, ref := range due.Objects {
+		if ref.Kind != machine.GateObject {
+			continue
+		}
 		commands = append(commands, &machine.Admit{Gate: belay.GateID(ref.Name), Heads: w.number(1, 3)})
 	}
 	if len(commands) == 0 {

@@ -30,8 +30,7 @@ var details = []testCase{
 				return 7, nil
 			})
 		})
-		id := e.start(struct{}{}, belay.WithActor("ann"), belay.WithTrigger(belay.TriggerWebhook,
-			json.RawMessage(`{"ref":"main"}`)))
+		id := e.start(struct{}{}, belay.WithActor("ann"), belay.WithTriggerPayload(json.RawMessage(`{"ref":"main"}`)))
 		e.settle()
 		waits := e.detail(id)
 		if waits.CreatedBy != "ann" || string(waits.TriggerPayload) != `{"ref":"main"}` || !waits.ModifiedAt.IsZero() ||

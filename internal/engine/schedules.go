@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+	"github.com/belaydev/belay/internal/trigger"
+)
+
+const (
+	// slotsAtATime is the largest number of slots of one schedule that one commit starts, and slotBytes about the
+	// largest size of their inputs together.
+	slotsAtATime = 100
+	slotBytes    = 4 << 20
+	// countMissed is how many slots are counted that are too late. Those before are passed without a count.
+	countMissed = 10_000
+	// showNext is the number of next slots that Schedule shows.
+	showNext = 10
+)
+
+// calendar computes the times of the schedules of all engines in this process.
+var calendar = &trigger.Calendar{}
+
+// PutSchedule creates a schedule or changes its terms.
+func (e *Engine) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
+	if p.Execution.Document != "" {
+		ref, err := belay.ParseDocumentRef(p.Execution.Document)
+		if err != nil {
+			return belay.SchedulePutResult{}, err
+		}
+		if _, err := e.described(ctx, ref.Name, ref.Version); err != nil {
+			return belay.SchedulePutResult{}, err
+		}
+	}
+	c := &machine.PutSchedule{SchedulePut: p, Calendar: calendar}
+	e.committer.payloadChecks.precheck(c)
+	r, err := e.do(ctx, c)
+	if err != nil {
+		return belay.SchedulePutResult{}, err
+	}
+	info, err := scheduleInfo(r.Object, e.store.Now())
+	return belay.SchedulePutResult{
+		ScheduleInfo: info, Created: info.Version == 1 && !r.Replayed, Changed: !r.Replayed,
+	}, err
+}
+
+// ChangeSchedule carries out an action on a schedule.
+func (e *Engine) ChangeSchedule(ctx context.Context, c belay.ScheduleChange) (belay.ScheduleChanged, error) {
+	if c.Action == belay.ScheduleRun || c.Action == belay.ScheduleBackfill {
+		return e.startSlots(ctx, &c)
+	}
+	r, err := e.do(ctx, &machine.ChangeSchedule{ScheduleChange: c, Calendar: calendar})
+	if err != nil {
+		return belay.ScheduleChanged{}, err
+	}
+	if c.Action == belay.ScheduleRemove {
+		return belay.ScheduleChanged{Schedule: belay.ScheduleInfo{Schedule: belay.Schedule{Name: c.Name}}}, nil
+	}
+	info, err := scheduleInfo(r.Object, e.store.Now())
+	return belay.ScheduleChanged{Schedule: info}, err
+}
+
+// Schedules lists schedules without their next slots.
+func (r *Reader) Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.SchedulePage, error) {
+	page := belay.SchedulePage{Schedules: []belay.ScheduleInfo{}}
+	found, err := r.store.Query(ctx, store.Query{
+		Of: store.Objects, Kind: machine.ScheduleObject, After: f.Cursor, Limit: f.Limit,
+	})
+	if err != nil {
+		return page, err
+	}
+	page.Next = found.Next
+	for _, o := range found.Objects {
+		v, err := machine.ScheduleView(o)
+		if err != nil {
+			return page, err
+		}
+		page.Schedules = append(page.Schedules, v)
+	}
+	return page, nil
+}
+
+// Schedule reads one schedule with its next slots.
+func (r *Reader) Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error) {
+	o, err := r.scheduleObject(ctx, name)
+	if err != nil {
+		return belay.ScheduleInfo{}, err
+	}
+	return scheduleInfo(o, r.store.Now())
+}
+
+func (r *Reader) scheduleObject(ctx context.Context, name string) (*machine.Object, error) {
+	op := "read schedule " + name
+	if err := belay.CheckDocumentName(op, name); err != nil {
+		return nil, err
+	}
+	o, err := r.object(ctx, machine.ScheduleRef(name))
+	if err == nil && o == nil {
+		err = &belay.Error{
+			Code: belay.CodeNotFound, Op: op,
+			Message: fmt.Sprintf("there is no schedule %s; `belay schedules ls` lists them", name),
+		}
+	}
+	return o, err
+}
+
+// scheduleInfo is a schedule with its next slots.
+func scheduleInfo(o *machine.Object, now machine.Time) (belay.ScheduleInfo, error) {
+	v, err := machine.ScheduleView(o)
+	if err != nil || v.Paused != nil {
+		return v, err
+	}
+	slot := now
+	for range showNext {
+		if slot, _ = calendar.Next(&v.Schedule, slot); slot == 0 {
+			break
+		}
+		v.Next = append(v.Next, slot.Time())
+	}
+	return v, nil
+}
+
+// startSlots starts the slots of a run or a backfill.
+func (e *Engine) startSlots(ctx context.Context, c *belay.ScheduleChange) (out belay.ScheduleChanged, err error) {
+	op := fmt.Sprintf("%s schedule %s", c.Action, c.Name)
+	if err := e.committer.admit(); err != nil {
+		return out, err
+	}
+	o, err := e.scheduleObject(ctx, c.Name)
+	if err != nil {
+		return out, err
+	}
+	info, err := machine.ScheduleView(o)
+	if err != nil {
+		return out, err
+	}
+	if c.IfVersion != 0 && c.IfVersion != info.Version {
+		return out, &belay.Error{Code: belay.CodeConflict, Op: op, Message: fmt.Sprintf(
+			"the version of the schedule is %d, not %d: read it again", info.Version, c.IfVersion)}
+	}
+	at, err := e.slotsOf(op, c, &info.Schedule)
+	if err != nil {
+		return out, err
+	}
+	d := &documents{engine: e}
+	terms, err := d.complete(ctx, &info.Schedule)
+	if err != nil {
+		return out, err
+	}
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(e.opt.IDs())
+	}
+	if c.Overlap == "" {
+		c.Overlap = belay.AllowAll
+	}
+	for len(at) > 0 {
+		n := min(len(at), most(terms))
+		fire := &machine.Fire{
+			Name: c.Name, Edit: info.Version, Action: c.Action, Actor: c.Actor, Reason: c.Reason, Op: c.Op,
+		}
+		for _, slot := range at[:n] {
+			fire.Slots = append(fire.Slots, &machine.Slot{
+				ID: belay.ExecutionID(e.opt.IDs()), Terms: terms, Slot: slot, By: string(c.Action), Op: c.Op,
+				Overlap: c.Overlap, Actor: c.Actor, Defaults: e.opt.Defaults,
+			})
+		}
+		at = at[n:]
+		e.committer.payloadChecks.precheck(fire)
+		r, err := e.do(ctx, fire)
+		if err != nil {
+			return out, err
+		}
+		out.Slots = append(out.Slots, r.Slots...)
+		if out.Schedule, err = scheduleInfo(r.Object, e.store.Now()); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// slotsOf returns the slots of a run or a backfill.
+func (e *Engine) slotsOf(op string, c *belay.ScheduleChange, s *belay.Schedule) ([]machine.Time, error) {
+	refuse := func(format string, args ...any) ([]machine.Time, error) {
+		return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: fmt.Sprintf(format, args...)}
+	}
+	now := e.store.Now()
+	switch c.Overlap {
+	case "", belay.SkipOverlap, belay.BufferOne, belay.BufferAll, belay.CancelOther, belay.AllowAll:
+	default:
+		return refuse("overlap is %q; it can be skip, buffer_one, buffer_all, cancel_other or allow_all", c.Overlap)
+	}
+	if c.Action == belay.ScheduleRun {
+		if !c.From.IsZero() || !c.To.IsZero() {
+			return refuse("from and to are for a backfill")
+		}
+		return []machine.Time{now}, nil
+	}
+	switch {
+	case c.From.IsZero() || c.To.IsZero():
+		return refuse("a backfill needs from and to")
+	case c.To.Before(c.From):
+		return refuse("to is before from")
+	case machine.At(c.To) > now:
+		return refuse("to is in the future; the schedule itself starts the slots that come")
+	}
+	var all []machine.Time
+	for at := machine.At(c.From).Add(-time.Microsecond); ; {
+		at, _ = calendar.Next(s, at)
+		switch {
+		case at == 0 || at > machine.At(c.To):
+			if len(all) == 0 {
+				return refuse("the schedule has no slot from %s until %s", c.From.UTC().Format(time.RFC3339),
+					c.To.UTC().Format(time.RFC3339))
+			}
+			return all, nil
+		case len(all) == belay.MaxBackfill:
+			return refuse("there are more than %d slots in this time; backfill a shorter one", belay.MaxBackfill)
+		}
+		all = append(all, at)
+	}
+}
+
+// most is the largest number of slots of a schedule for one commit.
+func most(s *belay.Schedule) int {
+	return max(1, min(slotsAtATime, slotBytes/(1+len(s.Execution.Input))))
+}
+
+// documents replaces the names of stored documents in schedules by their texts. It reads each document once.
+type documents struct {
+	engine *Engine
+	read   map[string]belay.Document
+}
+
+// Document implements catalog.Source.
+func (d *documents) Document(ctx context.Context, name string, version int) (belay.Document, error) {
+	ref := belay.DocumentRef{Name: name, Version: version}.String()
+	if doc, known := d.read[ref]; known {
+		return doc, nil
+	}
+	doc, err := d.engine.Document(ctx, name, version)
+	if err == nil {
+		if d.read == nil {
+			d.read = make(map[string]belay.Document)
+		}
+		d.read[ref] = doc
+	}
+	return doc, err
+}
+
+// complete returns the terms of a schedule without the name of a stored document.
+func (d *documents) complete(ctx context.Context, s *belay.Schedule) (*belay.Schedule, error) {
+	if s.Execution.Document == "" {
+		return s, nil
+	}
+	terms := *s
+	var err error
+	terms.Execution, err = catalog.Complete(ctx, d, s.Execution)
+	return &terms, err
+}
+
+// fires returns the commands that start the slots which are due. done is false if the store could not be read.
+func (e *Engine) fires(ctx context.Context, due []*machine.Object) (out []machine.Command, done bool) {
+	d, done := &documents{engine: e}, true
+	for _, o := range due {
+		if o.Kind != machine.ScheduleObject {
+			continue
+		}
+		fire, err := e.fire(ctx, o, d)
+		switch {
+		case belay.CodeOf(err) == belay.CodeUnavailable:
+			done = false
+		case err != nil:
+			e.log.Error("a schedule cannot be read; its slots do not start", "schedule", o.Name, "error", err)
+		default:
+			fire.Judge()
+			out = append(out, fire)
+		}
+	}
+	return out, done
+}
+
+// fire returns the command for the slots of one schedule that are due.
+func (e *Engine) fire(ctx context.Context, o *machine.Object, d *documents) (*machine.Fire, error) {
+	info, next, err := machine.DueSchedule(o)
+	if err != nil {
+		return nil, err
+	}
+	f := &machine.Fire{Name: o.Name, Edit: info.Version, From: next}
+	terms, failed := d.complete(ctx, &info.Schedule)
+	if belay.CodeOf(failed) == belay.CodeUnavailable {
+		return nil, failed
+	}
+	now, slot, at := e.store.Now(), next, o.NextAt
+	for n := most(terms); at != 0 && at <= now && len(f.Slots) < n; slot, at = calendar.Next(&info.Schedule, slot) {
+		if oldest := now.Add(-info.CatchUp.D()); at < oldest {
+			f.Missed, f.MissedLast = f.Missed+1, slot
+			if f.Missed >= countMissed {
+				slot = max(slot, oldest.Add(-info.Jitter.D()))
+			}
+			continue
+		}
+		f.Slots = append(f.Slots, &machine.Slot{
+			ID: belay.ExecutionID(e.opt.IDs()), Terms: terms, Slot: slot, Err: failed, Defaults: e.opt.Defaults,
+		})
+	}
+	f.Next, f.Due = slot, at
+	return f, nil
+}
