@@ -115,7 +115,7 @@ func TestMetricsHaveTheExpectedValues(t *testing.T) {
 		got := scrape(t, m)
 		want := map[string]float64{
 			`belay_executions_submitted_total{trigger="manual",workflow="a"}`:    3,
-			`belay_executions_submitted_total{trigger="manual",workflow="b"}`:      1,
+			`belay_executions_submitted_total{trigger="manual",workflow="b"}`:    1,
 			`belay_executions_submitted_total{trigger="manual",workflow="idle"}`: 1,
 			`belay_executions_finished_total{state="succeeded",workflow="a"}`:    2,
 			`belay_executions_finished_total{state="failed",workflow="b"}`:       1,
