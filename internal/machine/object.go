@@ -210,16 +210,18 @@ func (w *world) put(op string, p put) (Reply, error) {
 		return Reply{}, err
 	}
 	o := w.object(p.ref)
+	exists := o != nil && !o.Gone // an earlier command of the batch may have removed it
 	switch {
-	case o == nil && p.expected != 0:
+	case !exists && p.expected != 0:
 		return Reply{}, refuse(belay.CodeNotFound, op, "there is no %s %s", p.ref.Kind, p.ref.Name)
-	case o != nil && p.expected == 0:
+	case exists && p.expected == 0:
 		return Reply{}, refuse(belay.CodeConflict, op, "there is a %s %s already", p.ref.Kind, p.ref.Name)
-	case o != nil && o.Version != p.expected:
+	case exists && o.Version != p.expected:
 		return Reply{}, refuse(belay.CodeConflict, op, "the %s %s has version %d by now, not %d: read it again",
 			p.ref.Kind, p.ref.Name, o.Version, p.expected)
 	}
 	o = w.rewrite(p.ref)
+	o.Gone = false
 	o.Version, o.NextAt, o.UpdatedAt, o.UpdatedBy, o.Body = o.Version+1, p.next, w.Now, p.actor, p.body
 	w.out.Audit = append(w.out.Audit, &Audit{
 		At: w.Now, Actor: p.actor, ObjectRef: p.ref, Version: o.Version, Action: p.action, Reason: p.reason, Op: p.op,

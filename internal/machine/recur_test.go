@@ -156,6 +156,25 @@ func scheduleSteps() []scheduleStep {
 	}
 }
 
+// Rule: a schedule can be removed and made anew in one batch.
+func TestAScheduleIsRemovedAndMadeInOneBatch(t *testing.T) {
+	s := newStage(t)
+	s.do(putTimes())
+	_, replies := s.batch(changeTimes(belay.ScheduleRemove), putTimes(func(p *belay.SchedulePut) { p.IfNew = true }))
+	for _, r := range replies {
+		if r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+	if o := s.objects[ScheduleRef("s")]; o == nil || o.Gone {
+		t.Errorf("%+v", o)
+	}
+	s.do(changeTimes(belay.ScheduleRemove))
+	if o := s.objects[ScheduleRef("s")]; o != nil {
+		t.Errorf("%+v", o)
+	}
+}
+
 // Rule: each change of a schedule leads from one state to another, or is refused, and no slot starts twice.
 func TestSchedulesChangeByTheRules(t *testing.T) {
 	s := newStage(t)

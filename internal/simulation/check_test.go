@@ -35,6 +35,7 @@ var checks = []check{
 	{"G15", "events, without a gap", promise.G15, nil},
 	{"G16", "places, claims and rows of gates", promise.G16, g16},
 	{"G17", "costs, charged once, and moments of budgets", promise.G17, g17},
+	{"G18", "slots of schedules, started once, and changes of schedules", nil, g18},
 	{"retention", "ends, deleted when their retention was over", nil, retention},
 }
 

@@ -25,7 +25,8 @@
 //
 // Steps, checkpoints and ends of runs report costs. In half of the plans submissions have budgets,
 // which clients raise and lower. Clients also repair executions: they work on dead letters, retry
-// from a step, fork before a step, give executions up, and delete executions that have ended.
+// from a step, fork before a step, give executions up, and delete executions that have ended. In half of the plans a
+// planner sets, changes and removes schedules, and starts slots by hand.
 //
 // This requires that the code between two decisions does not depend on the scheduler of goroutines.
 // The code would depend on the scheduler through a select with several ready cases (so each timer
@@ -60,7 +61,7 @@
 // A checker reads only the history of a run: the answers to callers, every commit, and the store's
 // rows at the end. The history in the form that the checkers need is a book; it has a story for
 // each execution and a shift for each session. Each promise has a checker: internal/testkit/promise
-// checks the public history, and the files g2 to g17 of this package check commits and rows. A
+// checks the public history, and the files g2 to g18 of this package check commits and rows. A
 // promise has the number that docs/guarantees.md gives it, such as G2. Mutants are planted bugs:
 // each changes the data that passes a seam (a call, a reply, the rows of a fold), and the checker
 // of the promise that the mutant breaks must find it.

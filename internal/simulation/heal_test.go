@@ -43,6 +43,9 @@ func (w *world) heal() {
 	if w.operator != nil {
 		w.operator.stop()
 	}
+	if w.planner != nil {
+		w.planner.stop()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	healer := w.newLink("healer", 0)
@@ -80,7 +83,7 @@ func (w *world) settled() bool {
 	w.history.mu.Lock()
 	open := len(w.history.open)
 	w.history.mu.Unlock()
-	return open == 0 && len(w.watches.behind(w.newestSeq)) == 0
+	return open == 0 && !w.scheduled() && len(w.watches.behind(w.newestSeq)) == 0
 }
 
 func (w *world) newestSeq(id belay.ExecutionID) int64 {
@@ -107,6 +110,7 @@ func (w *world) helpAll(ctx context.Context, l *link) {
 		if w.plan.gates {
 			w.openGates(ctx, l)
 		}
+		w.endSchedules(ctx, l, &n)
 		timer := time.NewTimer(w.unlike("healer", 300*time.Millisecond))
 		select {
 		case <-timer.C:
@@ -177,6 +181,9 @@ func (w *world) stop() {
 		}
 		if w.operator != nil {
 			<-w.operator.done
+		}
+		if w.planner != nil {
+			<-w.planner.done
 		}
 		w.watches.cancel()
 		w.watches.wg.Wait()

@@ -231,6 +231,12 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("cancel child %x", c.Execution)
 	case *machine.EditLetter:
 		return fmt.Sprintf("edit letter %x %d %x", c.Execution, c.Generation, c.Op)
+	case *machine.PutSchedule:
+		return fmt.Sprintf("put schedule %s %x", c.Name, c.Op)
+	case *machine.ChangeSchedule:
+		return fmt.Sprintf("change schedule %s %s %x", c.Name, c.Action, c.Op)
+	case *machine.Fire:
+		return fmt.Sprintf("fire %s %d %d %s %x", c.Name, c.Edit, c.From, c.Action, c.Op)
 	case *machine.Unspend:
 		return fmt.Sprintf("unspend %x", c.Execution)
 	case *machine.CancelReplaced:

@@ -20,6 +20,7 @@ type plan struct {
 	hints                         bool          // nodes send hints to each other
 	gates                         bool          // submissions name gates, and an operator changes gates
 	budgets                       bool          // some submissions have a budget, and clients change budgets
+	schedules                     bool          // a planner sets and changes schedules
 	contents                      int           // about one in so many submissions is recognized by its content
 	// clockLeap is the time at which the clock is set forwards, so that an open circuit breaker
 	// lets probes through while there are still faults; 0 for never.

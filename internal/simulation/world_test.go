@@ -39,6 +39,8 @@ type world struct {
 	watches *watches
 	// operator changes gates; nil in plans without gates.
 	operator *operator
+	// planner changes schedules; nil in plans without schedules.
+	planner *planner
 
 	epoch             belay.Token
 	pids              int
@@ -55,6 +57,7 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	w := &world{seed: seed, zero: time.Now(), gate: newGate(), trace: newTrace(verbose)}
 	w.rng = w.random("driver")
 	w.plan = newPlan(w.random("plan"))
+	w.plan.schedules = w.random("schedules").IntN(2) == 0
 	if m != nil && m.plan != nil {
 		m.plan(&w.plan)
 	}
@@ -90,6 +93,9 @@ func (w *world) populate() {
 	}
 	if w.plan.gates {
 		w.operator = newOperator(w)
+	}
+	if w.plan.schedules {
+		w.planner = newPlanner(w)
 	}
 	w.planNemesis()
 }
