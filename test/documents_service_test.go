@@ -83,8 +83,8 @@ func TestExampleDocumentFlakyService(t *testing.T) {
 		return p.start(cmd)
 	}
 	x := run()
-	x.until("the circuit breaker is open", func() bool {
-		return strings.Contains(p.belay("breakers", "get", "payments:charge").out, "open")
+	x.until("the circuit breaker is open, so that its gate is shut", func() bool {
+		return strings.Contains(p.belay("breakers", "get", "payments:charge").out, "shut")
 	})
 	before := s.called()
 	if !x.after(2 * time.Second) {

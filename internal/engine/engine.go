@@ -87,6 +87,7 @@ type Engine struct {
 	dispatcher  *dispatcher
 	sweeper     *sweeper
 	localReaper *localReaper
+	firing      *firing
 	keyring     keyring
 	observers   []observer // set before any goroutine starts
 	outage      outage
@@ -117,7 +118,7 @@ func New(s store.Store, opt Options) *Engine {
 	}
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
-	e.sweeper, e.localReaper = newSweeper(e), newLocalReaper(e)
+	e.sweeper, e.localReaper, e.firing = newSweeper(e), newLocalReaper(e), newFiring(e)
 	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, e.statuses, &e.keyring,
 		&witness{log: e.log}}
 	e.committer.unsure = e.statuses.lose
@@ -148,6 +149,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.sweeper.shared, e.dispatcher.shared = shared, shared
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
+	e.serve(e.firing.run)
 	e.serve(e.localReaper.run)
 	e.serve(e.localReaper.cleanUp)
 	e.serve(e.statuses.run)

@@ -8,6 +8,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/trigger"
 )
@@ -263,13 +264,65 @@ func (d *documents) complete(ctx context.Context, s *belay.Schedule) (*belay.Sch
 	return &terms, err
 }
 
+// firing starts the slots of schedules that the sweeper finds due. It has a goroutine of its own, because it may read
+// many documents, and the sweeper must end expired sessions meanwhile.
+type firing struct {
+	engine *Engine
+	due    chan []*machine.Object
+}
+
+func newFiring(e *Engine) *firing { return &firing{engine: e, due: make(chan []*machine.Object, 1)} }
+
+// offer passes on the schedules among the due objects, unless the goroutine is busy: it wakes the sweeper when it has
+// done its work, and then gets what is still due.
+func (f *firing) offer(objects []*machine.Object) {
+	var schedules []*machine.Object
+	for _, o := range objects {
+		if o.Kind == machine.ScheduleObject {
+			schedules = append(schedules, o)
+		}
+	}
+	if len(schedules) == 0 {
+		return
+	}
+	select {
+	case f.due <- schedules:
+	default:
+	}
+}
+
+const (
+	// firePause is when the sweeper looks for further slots that are due, and fireAgain when it looks again for slots
+	// that could not be started.
+	firePause, fireAgain = time.Millisecond, 200 * time.Millisecond
+)
+
+// run starts slots until ctx ends.
+func (f *firing) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case due := <-f.due:
+			commands, done := f.engine.fires(ctx, due)
+			sent, passed, _ := f.engine.sweeper.send(ctx, commands)
+			if sent == 0 && done {
+				continue // no schedule could be read; the sweeper must not find them again at once
+			}
+			pause := firePause
+			if passed < sent || !done {
+				pause = fireAgain
+			}
+			retry.Sleep(ctx, pause)
+			f.engine.sweeper.nudge()
+		}
+	}
+}
+
 // fires returns the commands that start the slots which are due. done is false if the store could not be read.
 func (e *Engine) fires(ctx context.Context, due []*machine.Object) (out []machine.Command, done bool) {
 	d, done := &documents{engine: e}, true
 	for _, o := range due {
-		if o.Kind != machine.ScheduleObject {
-			continue
-		}
 		fire, err := e.fire(ctx, o, d)
 		switch {
 		case belay.CodeOf(err) == belay.CodeUnavailable:

@@ -157,16 +157,12 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 		return retry, false
 	}
 	commands = append(commands, alone...)
-	fires, read := s.engine.fires(ctx, due.Objects)
-	commands = append(commands, fires...)
+	s.engine.firing.offer(due.Objects)
 	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
 			return s.engine.store.Now(), true // the store may have more due work, which these commands may have caused
 		}
 		return retry, !away
-	}
-	if !read {
-		return retry, false
 	}
 	at := s.engine.store.Now().Add(s.engine.opt.SlowPoll)
 	for _, t := range []machine.Time{due.NextWorker, due.NextCheck, due.NextObject, s.understaffed.next()} {

@@ -96,6 +96,26 @@ func (a *admitting) submit(ctx context.Context, list ...belay.Submission) ([]bel
 	return answers, err
 }
 
+// PutSchedule judges the executions of a schedule like a submission, since the engine starts them later without an
+// Admission. A queue that is full now does not concern them.
+func (a *admitting) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
+	x := p.Execution
+	if x.Document != "" {
+		var err error
+		if x, err = catalog.Complete(ctx, a, x); err != nil {
+			return belay.SchedulePutResult{}, err
+		}
+	}
+	stored, err := a.admit(ctx, &x)
+	switch {
+	case err == nil:
+		stored(belay.ExecutionID{})
+	case belay.CodeOf(err) != belay.CodeQueueFull:
+		return belay.SchedulePutResult{}, err
+	}
+	return a.Backend.PutSchedule(ctx, p)
+}
+
 // Control carries out an action. An action that makes an old execution run again is judged like a
 // new submission.
 func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {

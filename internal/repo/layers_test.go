@@ -100,10 +100,13 @@ var layers = map[string]layer{
 	// Differences between two texts.
 	"internal/diff": {},
 
+	// The pauses between repeated calls.
+	"internal/retry": {down: []string{"."}},
+
 	// The engine: the committer, which carries out all writes, and the services around it.
 	"internal/engine": {down: []string{
-		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/store", "internal/trigger",
-		"internal/uid",
+		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/retry", "internal/store",
+		"internal/trigger", "internal/uid",
 	}},
 
 	// The engine in the caller's own process, and the socket through which other programs use it.
@@ -119,9 +122,8 @@ var layers = map[string]layer{
 	// The SDK, which knows the Backend and nothing below it. internal/run executes one attempt;
 	// workflow is the API of workflow functions, and worker starts attempts. internal/retry decides
 	// when these packages and package client repeat a call.
-	"internal/retry": {down: []string{"."}},
-	"internal/run":   {down: []string{".", "internal/retry"}},
-	"workflow":       {down: []string{".", "internal/run", "internal/uid"}},
+	"internal/run": {down: []string{".", "internal/retry"}},
+	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
 	"worker": {
 		down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"},
 	},

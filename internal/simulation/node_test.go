@@ -36,8 +36,8 @@ type life struct {
 	// only, wait for the simulation to let them go.
 	batchWaits, beatsWait atomic.Bool
 
-	closed chan struct{}
-	ids    atomic.Uint64
+	closed       chan struct{}
+	ids, secrets atomic.Uint64
 	// commitFate is the fate of the commit that follows a batch (whether it fails, for example), if
 	// the simulation's driver has decided both fates together. The driver writes it while the
 	// committer waits at the gate, and the committer reads it afterwards.
@@ -62,7 +62,7 @@ func (n *node) start() {
 		SlowPoll: n.w.plan.slowPoll, HintPoll: n.w.plan.hintPoll, Retention: n.w.plan.retention,
 		Log:    slog.New(slog.DiscardHandler),
 		IDs:    func() [16]byte { return n.w.id(x.name, x.ids.Add(1)) },
-		Random: func(b []byte) { n.w.fill(b, x.name, x.ids.Add(1)) },
+		Random: func(b []byte) { n.w.fill(b, x.name+" secrets", x.secrets.Add(1)) },
 		Jitter: random.Float64,
 		Gather: x.gather, Order: n.w.order(n.lives),
 		Committers: n.w.plan.committers, Pulse: n.w.plan.pulse,
