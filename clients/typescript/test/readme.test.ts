@@ -20,6 +20,7 @@ const outputs: Record<string, RegExp> = {
   outside: /^$/,
   gates: /^queue:reports it is paused\n$/,
   documents: /^1 1\n$/,
+  schedules: /^20\d\d-\d\d-\d\dT0[01]:00:00Z\nstarted ex_\w+\n$/,
   workers: /^\d+\n$/,
 };
 
