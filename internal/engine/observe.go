@@ -29,6 +29,8 @@ type Observation struct {
 	Timeouts []string
 	// Detected has, for each lost session of a worker, the time from its last heartbeat to its end.
 	Detected []time.Duration
+	// Slots has the slots of schedules whose times have come.
+	Slots []belay.ScheduleSlot
 	// Refused has the name of the operation for each write that was refused because the caller had
 	// lost its lease.
 	Refused []string
@@ -74,7 +76,7 @@ func (o *recorder) committed(b *batch, began time.Time, took time.Duration) {
 		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
 		Submitted: s.Submitted[:0], Finished: s.Finished[:0], Started: s.Started[:0], Claims: s.Claims[:0],
 		Runs:     s.Runs[:0],
-		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Refused: s.Refused[:0],
+		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Refused: s.Refused[:0], Slots: s.Slots[:0],
 	}
 	for i := range b.replies {
 		o.reply(b.calls[i], &b.replies[i], began, took)
@@ -97,6 +99,8 @@ func (o *recorder) reply(k *call, r *machine.Reply, began time.Time, took time.D
 			}
 			o.seen.Claims = append(o.seen.Claims, took)
 		}
+	case *machine.Fire:
+		o.seen.Slots = append(o.seen.Slots, r.Slots...)
 	// without Repeat the refusal is not final, because the engine then searches for an earlier
 	// write of the operation
 	case *machine.Save:

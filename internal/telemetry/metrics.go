@@ -22,7 +22,7 @@ const MaxWorkflows = 100
 type Metrics struct {
 	registry *prometheus.Registry
 
-	submitted, finished, runs, timeouts, refused *prometheus.CounterVec
+	submitted, finished, runs, timeouts, refused, slots *prometheus.CounterVec
 
 	started, claim, commit, batch, detection prometheus.Histogram
 
@@ -66,6 +66,7 @@ func New(version, commit string) *Metrics {
 			"kind"),
 		refused: counter("belay_stale_writes_refused_total",
 			"Writes refused because their sender does not own the execution any more.", "op"),
+		slots: counter("belay_schedule_slots_total", "Slots of schedules, by what happened to them.", "outcome"),
 		started: histogram("belay_schedule_to_start_seconds",
 			"Time from when an execution was due until its run began.", queued),
 		claim: histogram("belay_claim_seconds",
@@ -86,8 +87,8 @@ func New(version, commit string) *Metrics {
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.started, m.claim, m.commit, m.batch, m.detection,
-		build, m.requests, m.answered,
+		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.started, m.claim, m.commit, m.batch,
+		m.detection, build, m.requests, m.answered,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.begin()
@@ -113,6 +114,11 @@ func (m *Metrics) begin() {
 	}
 	for _, op := range []string{"checkpoint", "settle", "append", "submit_child", "heartbeat", "renew"} {
 		m.refused.WithLabelValues(op)
+	}
+	for _, o := range []belay.ScheduleOutcome{
+		belay.SlotStarted, belay.SlotSkipped, belay.SlotMissed, belay.SlotFailed, belay.SlotDone,
+	} {
+		m.slots.WithLabelValues(string(o))
 	}
 }
 
@@ -151,6 +157,9 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	}
 	for _, op := range o.Refused {
 		m.inc(m.refused, op, "")
+	}
+	for i := range o.Slots {
+		m.slots.WithLabelValues(string(o.Slots[i].Outcome)).Add(float64(max(1, o.Slots[i].Count)))
 	}
 	for _, d := range o.Started {
 		m.started.Observe(d.Seconds())

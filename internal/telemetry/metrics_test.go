@@ -414,3 +414,23 @@ func TestRequestsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// The slots of schedules are counted by their outcomes; missed slots count one by one.
+func TestSlotsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := observed(t)
+		defer e.Close()
+		if _, err := e.PutSchedule(t.Context(), belay.SchedulePut{Schedule: belay.Schedule{
+			Name: "s", Every: belay.Duration(time.Minute), Execution: belay.Submission{Workflow: "w"},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute) // the first execution has not ended, so that the others are skipped
+		got := scrape(t, m)
+		for outcome, want := range map[string]float64{"started": 1, "skipped": 2, "missed": 0} {
+			if n, there := got[`belay_schedule_slots_total{outcome="`+outcome+`"}`]; n != want || !there {
+				t.Errorf("%v slots are %s, want %v", n, outcome, want)
+			}
+		}
+	})
+}
