@@ -94,11 +94,15 @@ func (t *outgoing) note(rows *machine.Rows, c *machine.Changes) {
 // place in such a gate, only the lane of that execution may be open now.
 func (t *outgoing) noteGates(rows *machine.Rows, c *machine.Changes) {
 	for _, o := range c.Objects {
-		if o.Kind != machine.GateObject {
+		t.soonest(o.NextAt)
+		switch o.Kind {
+		case machine.GateObject:
+		case machine.ScheduleObject: // a slot that fires changes it; no server keeps schedules in memory
+			continue
+		default:
 			t.objects = true
 			continue
 		}
-		t.soonest(o.NextAt)
 		byOperator := slices.ContainsFunc(c.Audit, func(a *machine.Audit) bool { return a.ObjectRef == o.ObjectRef })
 		if kind := belay.GateID(o.Name).Kind(); rows != nil && byOperator &&
 			(kind == belay.GateQueue || kind == belay.GateWorkflow) {

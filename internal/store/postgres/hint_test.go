@@ -157,3 +157,19 @@ func FuzzParseHint(f *testing.F) {
 		}
 	})
 }
+
+// A schedule whose slot comes soon wakes the sweepers of the other servers, and not those that keep API keys.
+func TestHintsHaveTheTimesOfObjects(t *testing.T) {
+	var o outgoing
+	o.note(nil, &machine.Changes{Objects: []*machine.Object{
+		{ObjectRef: machine.ScheduleRef("a"), NextAt: 70}, {ObjectRef: machine.ScheduleRef("b"), NextAt: 50},
+		{ObjectRef: machine.ScheduleRef("c")},
+	}})
+	if o.look != 50 || o.objects {
+		t.Errorf("look at %d, objects: %t", o.look, o.objects)
+	}
+	o.note(nil, &machine.Changes{Objects: []*machine.Object{{ObjectRef: machine.KeyRef(belay.KeyID{1})}}})
+	if o.look != 50 || !o.objects {
+		t.Errorf("look at %d, objects: %t", o.look, o.objects)
+	}
+}
