@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/host"
+	"github.com/belaydev/belay/internal/retry"
 )
 
 // openSpaces opens the workspaces in a directory. If this process runs as root, the manager of the
@@ -23,6 +25,10 @@ func openSpaces(dir string) (*workspace.Manager, error) {
 	return m, err
 }
 
+// userPatience is how long reserveUserOf waits for a user: a process that looks for a free user locks each user for a
+// moment.
+const userPatience = time.Second
+
 // reserveUserOf reserves the system user of a dead run's workspace until the caller calls the
 // returned function. It returns a conflict if another run has the user already.
 func reserveUserOf(ctx context.Context, user host.User, id string) (func(context.Context) error, error) {
@@ -31,6 +37,12 @@ func reserveUserOf(ctx context.Context, user host.User, id string) (func(context
 		return nil, err
 	}
 	seat, err := pool.Take(ctx, id)
+	for began := time.Now(); errors.Is(err, process.ErrNoUser) && time.Since(began) < userPatience; {
+		if !retry.Sleep(ctx, userPatience/20) {
+			break
+		}
+		seat, err = pool.Take(ctx, id)
+	}
 	if errors.Is(err, process.ErrNoUser) {
 		return nil, &belay.Error{
 			Code: belay.CodeConflict, Message: fmt.Sprintf("user %d of workspace %s belongs to another run now",

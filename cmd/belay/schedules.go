@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,7 @@ func (a *app) listSchedules(ctx context.Context, r reader, limit int) error {
 	if more {
 		fmt.Fprintf(a.err, "belay: there are more than %d; list more of them with --limit\n", limit)
 	}
+	defer a.noteNoSlots(all...)
 	if a.output == "json" {
 		out := make([]wire.Schedule, len(all)) // the JSON of the HTTP API
 		for i := range all {
@@ -110,6 +112,16 @@ func (a *app) listSchedules(ctx context.Context, r reader, limit int) error {
 		t.Row(s.Name, timesOf(&s.Schedule), startsOf(&s.Execution), nextOf(s), newestOf(s), string(s.Overlap))
 	}
 	return t.Flush()
+}
+
+// noteNoSlots prints a note if no engine runs that could start the slots of a schedule.
+func (a *app) noteNoSlots(list ...belay.ScheduleInfo) {
+	if !slices.ContainsFunc(list, func(s belay.ScheduleInfo) bool { return s.Paused == nil }) {
+		return
+	}
+	if idle := a.noEngine(); idle != "" {
+		fmt.Fprintf(a.err, "belay: %s: no slot starts until an engine runs, such as belay serve\n", idle)
+	}
 }
 
 // timesOf are the times of a schedule in a few words.
@@ -162,6 +174,7 @@ func (a *app) schedulesGetCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				defer a.noteNoSlots(s)
 				return a.printSchedule(&s)
 			})
 		},

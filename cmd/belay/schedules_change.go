@@ -117,7 +117,10 @@ func (a *app) setSchedule(c *cobra.Command, p *belay.SchedulePut) error {
 	default:
 		a.printPut(&r)
 	}
-	return closing(b, err)
+	if err = closing(b, err); err == nil {
+		a.noteNoSlots(r.ScheduleInfo)
+	}
+	return err
 }
 
 func (a *app) printPut(r *belay.SchedulePutResult) {
