@@ -31,7 +31,7 @@ var sometimes = []string{
 	"content replayed", "content taken over", "dead letter fixed", "dead letter discarded", "dead letter retried",
 	"dead letter requeued", "second resolution refused", "resumed after a retry from a step", "forked before a step",
 	"deleted by hand",
-	"slot started", "slot started by hand", "slot skipped", "slot missed", "slot done",
+	"slot started", "slot started by hand", "slot skipped", "slot missed",
 }
 
 // tally counts the events in the list of the variable sometimes, except the events that checkers

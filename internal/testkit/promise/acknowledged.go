@@ -198,6 +198,11 @@ func (k kept) already(s *Story, e *Entry) bool {
 		string(belay.ActionResume), string(belay.ActionPreempt)
 	switch e.Name {
 	case string(belay.ActionBudget): // the execution had that budget already
+		for i := range k.History.Told {
+			if first := &k.History.Told[i]; first.Kind == "submit" && first.Execution == s.ID && first.Cost == e.Cost {
+				return true
+			}
+		}
 		return s.Find(e.Name, func(ev *belay.Event) bool {
 			return strings.HasPrefix(ev.Text+":", "to "+e.Cost.String()+":")
 		}) != nil

@@ -63,7 +63,7 @@ type Entry struct {
 	Revoked  int               `json:"revoked,omitempty"`
 	Delay    time.Duration     `json:"delay,omitempty"` // the delay that a settlement requested
 	Gates    belay.Gates       `json:"gates,omitzero"`  // the gates that a submission names
-	Cost     belay.Cost        `json:"cost,omitempty"`  // the cost that a write reports, or the new budget of an action
+	Cost     belay.Cost        `json:"cost,omitempty"`  // what a write reports, or the budget of an action or submission
 }
 
 // won reports whether the entry is a claim or a lock, with which a caller became the owner of an
@@ -162,6 +162,7 @@ func submissions(began Entry, all []belay.Submission, reply any, err error) []En
 		e.Terms, e.Gates = fmt.Sprintf("%d %v %v %s", s.Priority, s.Policy, s.DueAt.UTC(), gates), s.Gates
 		if s.Budget != nil {
 			e.Terms += " " + s.Budget.Cost.String()
+			e.Cost = s.Budget.Cost
 		}
 		if s.Parent != nil {
 			e.Parent, e.Token = s.Parent.Execution, s.Parent.Token
