@@ -18,7 +18,7 @@ const (
 	// largest size of their inputs together.
 	slotsAtATime = 100
 	slotBytes    = 4 << 20
-	// countMissed is how many slots are counted that are too late. Those before are passed without a count.
+	// countMissed is how many missed slots one commit counts; it passes further ones without a count.
 	countMissed = 10_000
 	// showNext is the number of next slots that Schedule shows.
 	showNext = 10
@@ -162,7 +162,7 @@ func (e *Engine) startSlots(ctx context.Context, c *belay.ScheduleChange) (out b
 	for len(at) > 0 {
 		n := min(len(at), most(terms))
 		fire := &machine.Fire{
-			Name: c.Name, Edit: info.Version, Action: c.Action, Actor: c.Actor, Reason: c.Reason, Op: c.Op,
+			Name: c.Name, Edit: info.Version, Action: c.Action, Actor: c.Actor, Reason: c.Reason,
 		}
 		for _, slot := range at[:n] {
 			fire.Slots = append(fire.Slots, &machine.Slot{
@@ -190,11 +190,6 @@ func (e *Engine) slotsOf(op string, c *belay.ScheduleChange, s *belay.Schedule) 
 		return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: fmt.Sprintf(format, args...)}
 	}
 	now := e.store.Now()
-	switch c.Overlap {
-	case "", belay.SkipOverlap, belay.BufferOne, belay.BufferAll, belay.CancelOther, belay.AllowAll:
-	default:
-		return refuse("overlap is %q; it can be skip, buffer_one, buffer_all, cancel_other or allow_all", c.Overlap)
-	}
 	if c.Action == belay.ScheduleRun {
 		if !c.From.IsZero() || !c.To.IsZero() {
 			return refuse("from and to are for a backfill")
@@ -237,7 +232,7 @@ type documents struct {
 	read   map[string]belay.Document
 }
 
-// Document implements catalog.Source.
+// Document implements catalog.Texts.
 func (d *documents) Document(ctx context.Context, name string, version int) (belay.Document, error) {
 	ref := belay.DocumentRef{Name: name, Version: version}.String()
 	if doc, known := d.read[ref]; known {

@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
-// The executions of a schedule are judged like submissions, and nobody schedules the server's own workflow.
+// The server judges the executions of a schedule like submissions, and refuses to schedule its own workflow of bulks.
 func TestSchedulesAreAdmitted(t *testing.T) {
 	judge := func(_ context.Context, s *belay.Submission) (func(belay.ExecutionID), error) {
 		switch {

@@ -93,10 +93,9 @@ type Fire struct {
 	// Missed is the number of slots that are too late for the catch-up window, and MissedLast the last one.
 	Missed     int64
 	MissedLast Time
-	// Actor, Reason and Op are for the audit, if an operator starts the slots.
+	// Action, Actor and Reason are for the audit, if an operator starts the slots.
 	Action        belay.ScheduleAction
 	Actor, Reason string
-	Op            belay.OpID
 }
 
 // Judge checks the submissions and computes their hashes.
@@ -120,6 +119,9 @@ func (c *Fire) Need(n *Need) {
 
 func (c *Fire) apply(w *world) (Reply, error) {
 	op := "fire schedule " + c.Name
+	if err := c.check(op); err != nil {
+		return Reply{}, err
+	}
 	s, err := w.schedule(c.Name)
 	switch {
 	case err != nil:
@@ -154,6 +156,18 @@ func (c *Fire) apply(w *world) (Reply, error) {
 		r.Object = w.object(ScheduleRef(c.Name)).copy()
 	}
 	return r, err
+}
+
+// check refuses what an operator must not write, before any slot is started.
+func (c *Fire) check(op string) error {
+	for _, s := range c.Slots {
+		if s.Overlap != "" {
+			if err := checkOverlap(op, s.Overlap); err != nil {
+				return err
+			}
+		}
+	}
+	return checkActor(op, c.Actor, c.Reason)
 }
 
 // start submits the execution of the slot, and says what happened.

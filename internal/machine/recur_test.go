@@ -156,6 +156,25 @@ func scheduleSteps() []scheduleStep {
 	}
 }
 
+// Rule: an operator's slots start nothing if the actor, the reason or the overlap is wrong.
+func TestWrongFiresStartNothing(t *testing.T) {
+	s := newStage(t)
+	s.do(putTimes())
+	first := At(s.now.Time().Truncate(time.Minute))
+	for what, wrong := range map[string]func(*Fire){
+		"actor":   func(f *Fire) { f.Actor = "a\nb" },
+		"reason":  func(f *Fire) { f.Reason = strings.Repeat("x", belay.MaxName+1) },
+		"overlap": func(f *Fire) { f.Slots[0].Overlap = "odd" },
+	} {
+		f := s.fired(first, 1, 0, wrong, 0)
+		f.From, f.Action = 0, belay.ScheduleBackfill
+		changes, replies := s.batch(f)
+		if belay.CodeOf(replies[0].Err) != belay.CodeInvalid || len(changes.Executions)+len(changes.Specs) > 0 {
+			t.Errorf("%s: %v, %d executions", what, replies[0].Err, len(changes.Executions))
+		}
+	}
+}
+
 // Rule: a schedule can be removed and made anew in one batch.
 func TestAScheduleIsRemovedAndMadeInOneBatch(t *testing.T) {
 	s := newStage(t)

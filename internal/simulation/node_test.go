@@ -236,7 +236,11 @@ func identity(c machine.Command) string {
 	case *machine.ChangeSchedule:
 		return fmt.Sprintf("change schedule %s %s %x", c.Name, c.Action, c.Op)
 	case *machine.Fire:
-		return fmt.Sprintf("fire %s %d %d %s %x", c.Name, c.Edit, c.From, c.Action, c.Op)
+		s := fmt.Sprintf("fire %s %d %d %s", c.Name, c.Edit, c.From, c.Action)
+		if c.From == 0 {
+			s += fmt.Sprintf(" %x %d", c.Slots[0].Op, c.Slots[0].Slot)
+		}
+		return s
 	case *machine.Unspend:
 		return fmt.Sprintf("unspend %x", c.Execution)
 	case *machine.CancelReplaced:

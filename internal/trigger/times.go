@@ -5,7 +5,7 @@ import (
 	"hash/fnv"
 	"strings"
 	"time"
-	_ "time/tzdata" // all servers have the same time zones, whatever their machines have installed
+	_ "time/tzdata" // for machines without a database of time zones
 
 	"github.com/netresearch/go-cron"
 
