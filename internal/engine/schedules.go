@@ -18,8 +18,6 @@ const (
 	// largest size of their inputs together.
 	slotsAtATime = 100
 	slotBytes    = 4 << 20
-	// countMissed is how many missed slots one commit counts; it passes further ones without a count.
-	countMissed = 10_000
 	// showNext is the number of next slots that Schedule shows.
 	showNext = 10
 )
@@ -144,7 +142,7 @@ func (e *Engine) startSlots(ctx context.Context, c *belay.ScheduleChange) (out b
 		return out, &belay.Error{Code: belay.CodeConflict, Op: op, Message: fmt.Sprintf(
 			"the version of the schedule is %d, not %d: read it again", info.Version, c.IfVersion)}
 	}
-	at, err := e.slotsOf(op, c, &info.Schedule)
+	at, err := machine.SlotsByHand(calendar, &info.Schedule, c, e.store.Now())
 	if err != nil {
 		return out, err
 	}
@@ -182,43 +180,6 @@ func (e *Engine) startSlots(ctx context.Context, c *belay.ScheduleChange) (out b
 		}
 	}
 	return out, nil
-}
-
-// slotsOf returns the slots of a run or a backfill.
-func (e *Engine) slotsOf(op string, c *belay.ScheduleChange, s *belay.Schedule) ([]machine.Time, error) {
-	refuse := func(format string, args ...any) ([]machine.Time, error) {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Op: op, Message: fmt.Sprintf(format, args...)}
-	}
-	now := e.store.Now()
-	if c.Action == belay.ScheduleRun {
-		if !c.From.IsZero() || !c.To.IsZero() {
-			return refuse("from and to are for a backfill")
-		}
-		return []machine.Time{now}, nil
-	}
-	switch {
-	case c.From.IsZero() || c.To.IsZero():
-		return refuse("a backfill needs from and to")
-	case c.To.Before(c.From):
-		return refuse("to is before from")
-	case machine.At(c.To) > now:
-		return refuse("to is in the future; the schedule itself starts the slots that come")
-	}
-	var all []machine.Time
-	for at := machine.At(c.From).Add(-time.Microsecond); ; {
-		at, _ = calendar.Next(s, at)
-		switch {
-		case at == 0 || at > machine.At(c.To):
-			if len(all) == 0 {
-				return refuse("the schedule has no slot from %s until %s", c.From.UTC().Format(time.RFC3339),
-					c.To.UTC().Format(time.RFC3339))
-			}
-			return all, nil
-		case len(all) == belay.MaxBackfill:
-			return refuse("there are more than %d slots in this time; backfill a shorter one", belay.MaxBackfill)
-		}
-		all = append(all, at)
-	}
 }
 
 // most is the largest number of slots of a schedule for one commit.
@@ -343,19 +304,10 @@ func (e *Engine) fire(ctx context.Context, o *machine.Object, d *documents) (*ma
 	if belay.CodeOf(failed) == belay.CodeUnavailable {
 		return nil, failed
 	}
-	now, slot, at := e.store.Now(), next, o.NextAt
-	for n := most(terms); at != 0 && at <= now && len(f.Slots) < n; slot, at = calendar.Next(&info.Schedule, slot) {
-		if oldest := now.Add(-info.CatchUp.D()); at < oldest {
-			f.Missed, f.MissedLast = f.Missed+1, slot
-			if f.Missed >= countMissed {
-				slot = max(slot, oldest.Add(-info.Jitter.D()))
-			}
-			continue
-		}
+	for _, slot := range f.Pass(calendar, &info.Schedule, o.NextAt, e.store.Now(), most(terms)) {
 		f.Slots = append(f.Slots, &machine.Slot{
 			ID: belay.ExecutionID(e.opt.IDs()), Terms: terms, Slot: slot, Err: failed, Defaults: e.opt.Defaults,
 		})
 	}
-	f.Next, f.Due = slot, at
 	return f, nil
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,36 @@ func scheduleSteps() []scheduleStep {
 		{change(belay.ScheduleRemove), belay.CodeNotFound, "none"},
 		{put(ifVersion(4)), belay.CodeConflict, "none"},
 		{put(), "", "v1 +13"},
+	}
+}
+
+// Rule: slots within the catch-up window start, and older ones are missed, however many there are.
+func TestSlotsAreMissedAfterTheCatchUpWindow(t *testing.T) {
+	from := At(time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC))
+	at := func(n int) Time { return from.Add(time.Duration(n) * time.Minute) }
+	s := &belay.Schedule{CatchUp: belay.Duration(3 * time.Minute)}
+	for _, x := range []struct {
+		now, most  int // minutes after the first slot
+		start      []Time
+		missed     int64
+		last, next Time
+	}{
+		{-1, 9, nil, 0, 0, at(0)},
+		{0, 9, []Time{at(0)}, 0, 0, at(1)},
+		{3, 9, []Time{at(0), at(1), at(2), at(3)}, 0, 0, at(4)},
+		{3, 2, []Time{at(0), at(1)}, 0, 0, at(2)},
+		{5, 9, []Time{at(2), at(3), at(4), at(5)}, 2, at(1), at(6)},
+		{
+			20_000, 9, []Time{at(19_997), at(19_998), at(19_999), at(20_000)}, countMissed, at(countMissed - 1),
+			at(20_001),
+		},
+	} {
+		f := &Fire{From: from}
+		start := f.Pass(minutes{}, s, from, at(x.now), x.most)
+		if !slices.Equal(start, x.start) || f.Missed != x.missed || f.MissedLast != x.last || f.Next != x.next {
+			t.Errorf("after %d minutes: %v start, %d missed until %v, next %v", x.now, start, f.Missed, f.MissedLast,
+				f.Next)
+		}
 	}
 }
 
