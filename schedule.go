@@ -1,6 +1,9 @@
 package belay
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 const (
 	// MaxSchedules is the largest number of schedules.
@@ -23,7 +26,7 @@ const LabelSchedule = "schedule"
 // however their clocks are set. A slot starts at the first commit after its time, by the store's
 // clock, usually within a tenth of a second.
 type Schedule struct {
-	// Name follows the rules of CheckDocumentName.
+	// Name follows the rules of CheckScheduleName.
 	Name string `json:"name"`
 	// Cron has five fields (minute, hour, day of the month, month, day of the week), six fields
 	// with seconds first, or a descriptor such as @daily. Either Cron or Every is set.
@@ -204,4 +207,14 @@ type ScheduleChange struct {
 type ScheduleChanged struct {
 	Schedule ScheduleInfo   `json:"schedule"`
 	Slots    []ScheduleSlot `json:"slots,omitempty"`
+}
+
+// CheckScheduleName returns CodeInvalid for a text that cannot be the name of a schedule. The rules are those of
+// CheckDocumentName.
+func CheckScheduleName(op, name string) error {
+	if CheckDocumentName(op, name) == nil {
+		return nil
+	}
+	return &Error{Code: CodeInvalid, Op: op, Message: fmt.Sprintf("the name of a schedule has letters, digits, dots, "+
+		"dashes and underscores, begins with a letter or digit, and has at most %d characters", MaxDocumentName)}
 }

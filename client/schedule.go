@@ -28,7 +28,7 @@ func (c *Client) Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.S
 // Schedule reads one schedule with its next slots.
 func (c *Client) Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error) {
 	op := "read schedule " + name
-	if err := belay.CheckDocumentName(op, name); err != nil {
+	if err := belay.CheckScheduleName(op, name); err != nil {
 		return belay.ScheduleInfo{}, err
 	}
 	s, err := get[wire.Schedule](ctx, c, op, wire.SchedulePath(name), nil)
@@ -42,7 +42,7 @@ func (c *Client) Schedule(ctx context.Context, name string) (belay.ScheduleInfo,
 func (c *Client) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
 	var out belay.SchedulePutResult
 	op := "put schedule " + p.Name
-	if err := belay.CheckDocumentName(op, p.Name); err != nil {
+	if err := belay.CheckScheduleName(op, p.Name); err != nil {
 		return out, err
 	}
 	if p.IfVersion < 0 || p.IfVersion > 0 && p.IfNew {
@@ -81,7 +81,7 @@ func (c *Client) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.Sc
 func (c *Client) ChangeSchedule(ctx context.Context, d belay.ScheduleChange) (belay.ScheduleChanged, error) {
 	var out belay.ScheduleChanged
 	op := fmt.Sprintf("%s schedule %s", d.Action, d.Name)
-	if err := belay.CheckDocumentName(op, d.Name); err != nil {
+	if err := belay.CheckScheduleName(op, d.Name); err != nil {
 		return out, err
 	}
 	if d.Op.IsZero() {

@@ -95,7 +95,7 @@ func (r *Reader) Schedule(ctx context.Context, name string) (belay.ScheduleInfo,
 
 func (r *Reader) scheduleObject(ctx context.Context, name string) (*machine.Object, error) {
 	op := "read schedule " + name
-	if err := belay.CheckDocumentName(op, name); err != nil {
+	if err := belay.CheckScheduleName(op, name); err != nil {
 		return nil, err
 	}
 	o, err := r.object(ctx, machine.ScheduleRef(name))

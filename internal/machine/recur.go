@@ -144,7 +144,7 @@ func (c *PutSchedule) Judge() {
 func (c *PutSchedule) check() error {
 	const op = "put schedule"
 	s := &c.Schedule
-	if err := checkScheduleName(op, s.Name); err != nil {
+	if err := belay.CheckScheduleName(op, s.Name); err != nil {
 		return err
 	}
 	if err := checkActor(op, c.Actor, c.Reason); err != nil {
@@ -200,10 +200,7 @@ func checkScheduled(op string, s *belay.Schedule) error {
 		sample.Execution.Document, sample.Execution.Workflow = "", "document"
 	}
 	slot := Slot{ID: belay.ExecutionID{1}, Terms: &sample, Slot: 1}
-	if err := slot.Submit().check(); err != nil {
-		return err
-	}
-	return nil
+	return slot.Submit().check()
 }
 
 func checkOverlap(op string, o belay.ScheduleOverlap) error {
@@ -220,14 +217,6 @@ func checkActor(op, actor, reason string) error {
 		return err
 	}
 	return checkName(op, "the reason", reason, false)
-}
-
-func checkScheduleName(op, name string) error {
-	if belay.CheckDocumentName(op, name) != nil {
-		return refuse(belay.CodeInvalid, op, "the name of a schedule has letters, digits, dots, dashes and "+
-			"underscores, begins with a letter or digit, and has at most %d characters", belay.MaxDocumentName)
-	}
-	return nil
 }
 
 // Need asks the store for the object of the schedule, and for the number of schedules.
@@ -279,7 +268,7 @@ func (c *ChangeSchedule) Need(n *Need) {
 
 func (c *ChangeSchedule) apply(w *world) (Reply, error) {
 	op := fmt.Sprintf("%s schedule %s", c.Action, c.Name)
-	if err := checkScheduleName(op, c.Name); err != nil {
+	if err := belay.CheckScheduleName(op, c.Name); err != nil {
 		return Reply{}, err
 	}
 	if err := checkActor(op, c.Actor, c.Reason); err != nil {
