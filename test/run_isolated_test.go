@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -70,7 +71,27 @@ func TestARunIsIsolated(t *testing.T) {
 	if err != nil || len(all) < 3 {
 		t.Errorf("restored %q, %v", all, err)
 	}
-	p.belay("workspaces", "gc").want(0)
+	user := regexp.MustCompile(`; user (\d+);`).FindStringSubmatch(x.err.String())
+	if user == nil {
+		t.Fatalf("no user in %q", x.err.String())
+	}
+	other, err := os.Open("/run/belay/users/" + user[1]) // as a run does that has the user now
+	if err == nil {
+		err = syscall.Flock(int(other.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gc := p.belay("workspaces", "gc").want(0); !strings.Contains(gc.out, "1 leftover not removed") {
+		t.Errorf("gc does not say that it left a workspace\n%s", gc)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A run of another test can have the user in the meantime.
+	until(t, "the work is removed", func() bool {
+		return strings.Contains(p.belay("workspaces", "gc").want(0).out, "no leftovers")
+	})
 	p.clean()
 }
 

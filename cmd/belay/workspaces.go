@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -206,10 +207,20 @@ func (s *spaces) show(all *seen) error {
 
 func (s *spaces) garbage(all []workspace.Garbage) error {
 	t := screen.NewTable(s.out, "KIND", "WHY", "PATH")
+	stay := 0
 	for _, g := range all {
+		if g.Stays {
+			stay++
+			g.Why += ", but it is in use"
+		}
 		t.Row(g.Kind, g.Why, g.Path)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || stay == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(s.out, "\n%s: another process is saving it, or another run has its system user.\n"+
+		"Run belay workspaces gc again when that process has ended.\n", screen.Plural(stay, "leftover")+" not removed")
+	return err
 }
 
 func (s *spaces) gcCommand() *cobra.Command {
@@ -236,6 +247,9 @@ func (s *spaces) gcCommand() *cobra.Command {
 					if err := m.Sweep(c.Context(), alive); err != nil {
 						return err
 					}
+					if err := markLeft(m, all); err != nil {
+						return err
+					}
 				}
 			}
 			switch {
@@ -250,6 +264,15 @@ func (s *spaces) gcCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "list what would be removed, and remove nothing")
 	return c
+}
+
+// markLeft marks the leftovers that a sweep has left.
+func markLeft(m *workspace.Manager, all []workspace.Garbage) error {
+	left, err := m.Garbage(func(string) bool { return true })
+	for i := range all {
+		all[i].Stays = slices.ContainsFunc(left, func(g workspace.Garbage) bool { return g.Path == all[i].Path })
+	}
+	return err
 }
 
 func dash(s string) string {

@@ -19,6 +19,9 @@ type Garbage struct {
 	// ID is the ID of the workspace; empty for the kinds base and leftover.
 	ID  string `json:"id,omitempty"`
 	Why string `json:"why"`
+	// Stays is true if a sweep left it, because another process is saving it or another run has the system user of
+	// the workspace. A later sweep removes it.
+	Stays bool `json:"stays,omitempty"`
 
 	// discard removes the file or directory, after a check that it is still garbage.
 	discard func(ctx context.Context) error
