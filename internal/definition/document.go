@@ -82,7 +82,7 @@ type OnFailure struct {
 // Parse reads and validates a document. It returns all problems that it finds, in the order of their positions; the
 // document is nil if there is one. file names the document in the problems.
 func Parse(file string, text []byte) (*Document, Problems) {
-	r := &report{file: file}
+	r := &report{file: file, words: documentWords}
 	n := parse(text, r)
 	if n == nil || len(r.list) > 0 {
 		return nil, r.sorted()

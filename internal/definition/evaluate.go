@@ -19,6 +19,8 @@ type Env struct {
 	Execution map[string]any
 	// Output is what a task has returned, for the expressions in its outputs.
 	Output any
+	// Event is what a trigger has received, for an expression of CompileEvent.
+	Event any
 	// NoReferences refuses texts of a template that look like references to secrets and come from an expression, and
 	// not from the document itself.
 	NoReferences bool
@@ -48,7 +50,7 @@ func (p *Program) Eval(e *Env) (any, error) {
 	machine := vm.VM{MemoryBudget: maxParts}
 	v, err := machine.Run(p.code, map[string]any{
 		"input": e.Input, "tasks": tasks, "item": e.Item, "index": e.Index, "execution": e.Execution,
-		"output":  e.Output,
+		"output": e.Output, "event": e.Event,
 		guardName: m.guard, stepName: m.step, matchesName: m.matches,
 	})
 	if err == nil {

@@ -60,17 +60,37 @@ func (e *ExpressionError) Error() string {
 // Unwrap returns the error of the expression.
 func (e *ExpressionError) Unwrap() error { return e.Err }
 
-// words are the names that an expression can read.
-var words = []string{"input", "tasks", "item", "index", "execution", "output"}
+// vocabulary is the names that an expression can read.
+type vocabulary struct {
+	words []string
+	// configs keeps the configuration of package expr, which takes longer to make than to compile most expressions. A
+	// configuration serves one compilation at a time.
+	configs sync.Pool
+}
 
-// env gives the types of the names in an expression.
-var env = types.Map{
-	"input": types.Any, "item": types.Any, "index": types.Any, "output": types.Any,
-	"tasks":     types.Any,
-	"execution": types.Any,
-	guardName:   types.TypeOf(func(any) (any, error) { return nil, nil }),
-	stepName:    types.TypeOf(func(any) (any, error) { return nil, nil }),
-	matchesName: types.TypeOf(func(any, string) (bool, error) { return false, nil }),
+func newVocabulary(words ...string) *vocabulary {
+	v := &vocabulary{words: words}
+	v.configs.New = func() any { return v.configure() }
+	return v
+}
+
+// documentWords are the names in a document, and eventWords those in the filter and the input of a trigger.
+var (
+	documentWords = newVocabulary("input", "tasks", "item", "index", "execution", "output")
+	eventWords    = newVocabulary("event")
+)
+
+// types gives the types of the names in an expression.
+func (v *vocabulary) types() types.Map {
+	m := types.Map{
+		guardName:   types.TypeOf(func(any) (any, error) { return nil, nil }),
+		stepName:    types.TypeOf(func(any) (any, error) { return nil, nil }),
+		matchesName: types.TypeOf(func(any, string) (bool, error) { return false, nil }),
+	}
+	for _, word := range v.words {
+		m[word] = types.Any
+	}
+	return m
 }
 
 // plainBuiltins are the builtins of package expr that expressions may call. The package's own versions of other
@@ -84,8 +104,13 @@ var plainBuiltins = []string{
 	"sort", "type",
 }
 
-// Compile compiles an expression.
-func Compile(source string) (*Program, error) {
+// Compile compiles an expression of a document.
+func Compile(source string) (*Program, error) { return documentWords.compile(source) }
+
+// CompileEvent compiles an expression that reads an event and nothing else.
+func CompileEvent(source string) (*Program, error) { return eventWords.compile(source) }
+
+func (v *vocabulary) compile(source string) (*Program, error) {
 	fail := func(column int, format string, args ...any) error {
 		return &ExpressionError{Source: source, Column: column, Err: fmt.Errorf(format, args...)}
 	}
@@ -99,32 +124,30 @@ func Compile(source string) (*Program, error) {
 	}
 	tree, err := parser.Parse(source)
 	if err != nil {
-		return nil, wrapExpr(source, err)
+		return nil, v.wrap(source, err)
 	}
 	p := &Program{Source: source, Tasks: map[string]bool{}}
-	look := &lookup{program: p, covered: map[ast.Node]bool{}}
+	look := &lookup{words: v.words, program: p, covered: map[ast.Node]bool{}}
 	ast.Walk(&tree.Node, look)
 	look.finish()
 	if look.err != nil {
 		return nil, fail(look.column, "%w", look.err)
 	}
-	config := configs.Get().(*conf.Config) //nolint:errcheck // the pool has nothing else
-	defer configs.Put(config)
+	config := v.configs.Get().(*conf.Config) //nolint:errcheck // the pool has nothing else
+	defer v.configs.Put(config)
 	if tree, err = checker.ParseCheck(source, config); err == nil {
 		p.code, err = compiler.Compile(tree, config)
 	}
 	if err != nil {
-		return nil, wrapExpr(source, err)
+		return nil, v.wrap(source, err)
 	}
 	return p, nil
 }
 
-// configs keeps the configuration of package expr, which takes longer to make than to compile most expressions. A
-// configuration serves one compilation at a time.
-var configs = sync.Pool{New: func() any {
+func (v *vocabulary) configure() *conf.Config {
 	c := conf.CreateNew()
 	options := []expr.Option{
-		expr.Env(env), expr.Optimize(false), expr.MaxNodes(maxExprNodes), expr.DisableAllBuiltins(),
+		expr.Env(v.types()), expr.Optimize(false), expr.MaxNodes(maxExprNodes), expr.DisableAllBuiltins(),
 		expr.Patch(guards{}),
 	}
 	for _, name := range plainBuiltins {
@@ -141,7 +164,7 @@ var configs = sync.Pool{New: func() any {
 	}
 	c.Check()
 	return c
-}}
+}
 
 // callable returns the names of all functions that expressions can call.
 func callable() []string {
@@ -170,8 +193,22 @@ func nesting(s string) int {
 // unknownName is the form of the error of package expr for a name that does not exist.
 var unknownName = regexp.MustCompile(`^unknown name (.*)$`)
 
+// wrap makes an ExpressionError of an error of package expr at the compilation of an expression.
+func (v *vocabulary) wrap(source string, err error) error {
+	e := wrapExpr(source, err)
+	m := unknownName.FindStringSubmatch(e.Err.Error())
+	switch {
+	case m == nil:
+	case strings.HasPrefix(m[1], "secrets"):
+		e.Err = errors.New("a secret must stand alone, as in ${{ secrets.NAME }}")
+	default:
+		e.Err = fmt.Errorf("unknown name %s; %s", m[1], orList(m[1], append(slices.Clone(v.words), callable()...)))
+	}
+	return e
+}
+
 // wrapExpr makes an ExpressionError of an error of package expr.
-func wrapExpr(source string, err error) error {
+func wrapExpr(source string, err error) *ExpressionError {
 	e := &ExpressionError{Source: source, Err: err}
 	var at *file.Error
 	if errors.As(err, &at) {
@@ -182,18 +219,13 @@ func wrapExpr(source string, err error) error {
 		default:
 			e.Err = errors.New(strings.ReplaceAll(at.Message, "interface {}", "any"))
 		}
-		if m := unknownName.FindStringSubmatch(at.Message); m != nil {
-			e.Err = fmt.Errorf("unknown name %s; %s", m[1], orList(m[1], append(slices.Clone(words), callable()...)))
-			if strings.HasPrefix(m[1], "secrets") {
-				e.Err = errors.New("a secret must stand alone, as in ${{ secrets.NAME }}")
-			}
-		}
 	}
 	return e
 }
 
 // lookup finds what an expression reads, and refuses what an expression may not have.
 type lookup struct {
+	words   []string
 	program *Program
 	chains  []*chain
 	roots   []*ast.IdentifierNode
@@ -227,7 +259,7 @@ func (l *lookup) Visit(node *ast.Node) {
 		l.roots = append(l.roots, n)
 		l.chains = append(l.chains, &chain{node: n, root: n})
 	case *ast.VariableDeclaratorNode:
-		if strings.HasPrefix(n.Name, "__") || slices.Contains(words, n.Name) {
+		if strings.HasPrefix(n.Name, "__") || slices.Contains(l.words, n.Name) {
 			l.refuse(n, "a variable may not have the name %s; choose another", n.Name)
 		}
 	case *ast.MemberNode:

@@ -53,8 +53,9 @@ type at struct{ line, column int }
 
 // report collects the problems of a document.
 type report struct {
-	file string
-	list Problems
+	file  string
+	words *vocabulary // the names in expressions
+	list  Problems
 	// expressions counts the expressions of the document, and programs has those that were compiled.
 	expressions int
 	programs    map[string]compilation

@@ -78,7 +78,7 @@ func (r *report) compile(pos at, source string) *Program {
 		if r.programs == nil {
 			r.programs = map[string]compilation{}
 		}
-		c.program, c.err = Compile(source)
+		c.program, c.err = r.words.compile(source)
 		r.programs[source] = c
 	}
 	if c.err != nil {
