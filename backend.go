@@ -20,6 +20,7 @@ type Backend interface {
 	Bulker
 	Library
 	Scheduler
+	Webhooker
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -220,4 +221,27 @@ type Scheduler interface {
 	// ChangeSchedule carries out an action on a schedule. It returns CodeNotFound if there is no such
 	// schedule. A repeated ScheduleRun or ScheduleBackfill with the same Op starts nothing again.
 	ChangeSchedule(ctx context.Context, c ScheduleChange) (ScheduleChanged, error)
+}
+
+// Webhooker starts executions for signed HTTP requests. See [Webhook].
+type Webhooker interface {
+	// Webhooks lists webhooks in the order of their names, without their newest deliveries.
+	Webhooks(ctx context.Context, f WebhookFilter) (WebhookPage, error)
+	// Webhook reads one webhook. It returns CodeNotFound if there is none.
+	Webhook(ctx context.Context, name string) (WebhookInfo, error)
+	// PutWebhook creates a webhook or changes its terms. If the webhook has these terms already,
+	// nothing changes. Its errors are those of Scheduler.PutSchedule.
+	PutWebhook(ctx context.Context, p WebhookPut) (WebhookPutResult, error)
+	// ChangeWebhook carries out an action on a webhook. Its answer to a removal has only a name. It
+	// returns CodeNotFound if there is no such webhook.
+	ChangeWebhook(ctx context.Context, c WebhookChange) (WebhookInfo, error)
+	// Deliver starts the execution of a delivery. It returns CodeConflict if the webhook is paused, and
+	// the errors of Client.Submit that another attempt may not have, such as CodeQueueFull. A
+	// delivery of which no execution can be made has the outcome DeliveryFailed, and no error.
+	Deliver(ctx context.Context, d WebhookEvent) (WebhookDelivery, error)
+	// WebhookDelivery reads one of the newest deliveries with its data. It returns CodeNotFound if the
+	// webhook does not remember the delivery.
+	WebhookDelivery(ctx context.Context, webhook, id string) (WebhookDeliveryData, error)
+	// ReplayDelivery starts another execution of a remembered delivery.
+	ReplayDelivery(ctx context.Context, r WebhookReplay) (WebhookDelivery, error)
 }

@@ -1,15 +1,18 @@
 package belay
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
 const (
 	// MaxWebhooks is the largest number of webhooks.
 	MaxWebhooks = 1000
 	// MaxWebhookBytes is the largest size of a webhook as JSON, in bytes.
 	MaxWebhookBytes = 64 << 10
-	// MaxDeliveryBytes is the largest size of a delivery's body, in bytes. DefaultDeliveryBytes is the limit of a
-	// webhook that sets none.
-	MaxDeliveryBytes, DefaultDeliveryBytes = 8 << 20, 1 << 20
+	// MaxDeliveryBytes is the largest size of a delivery's body, in bytes, and the limit of a webhook that sets none.
+	MaxDeliveryBytes = MaxPayload
 	// DefaultDeliveryRate is the number of deliveries per second that a server accepts for a webhook that sets none.
 	DefaultDeliveryRate = 50
 	// WebhookTolerance is how far the time that a sender has signed may be from the server's clock.
@@ -46,4 +49,190 @@ type WebhookHMAC struct {
 	// IDHeader is the header with the id of the delivery. The signature does not cover it. Without it, the id is the
 	// hash of the body.
 	IDHeader string `json:"id_header,omitempty"`
+}
+
+// Webhook describes executions that signed HTTP requests start. A sender posts to /hooks/NAME of a server. Each
+// delivery starts one execution, however often the sender repeats it.
+type Webhook struct {
+	// Name follows the rules of CheckWebhookName.
+	Name   string        `json:"name"`
+	Scheme WebhookScheme `json:"scheme"`
+	HMAC   *WebhookHMAC  `json:"hmac,omitempty"`
+	// Secrets are one or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right, so that
+	// a secret can be replaced without a pause.
+	Secrets []string `json:"secrets"`
+	// Filter is an expression, such as event.type == "push". A delivery for which it is false starts nothing. An
+	// expression reads event.id, event.type, event.source (the name of the webhook), event.headers and event.data,
+	// the body.
+	Filter string `json:"filter,omitempty"`
+	// MaxBytes limits the body of a delivery; 0 means MaxDeliveryBytes.
+	MaxBytes int `json:"max_bytes,omitempty"`
+	// Rate limits the deliveries per second that one server accepts; 0 means DefaultDeliveryRate.
+	Rate int `json:"rate,omitempty"`
+	// Execution describes the executions. The texts of its Input and the values of its Labels may contain expressions
+	// in ${{ }}; without an Input, the input is event.data. It has a Workflow or a Document. The Backend sets the ID,
+	// IdempotencyKey, Trigger, TriggerPayload (a WebhookPayload) and Actor.
+	Execution Submission `json:"execution"`
+}
+
+// WebhookPayload is the trigger payload of an execution that a webhook has started.
+type WebhookPayload struct {
+	Webhook string `json:"webhook"`
+	// ID is the id of the delivery, and Type the sender's name of the event.
+	ID   string `json:"id"`
+	Type string `json:"type,omitempty"`
+	// By says why an execution was started other than by a signed delivery: "replay" or "test".
+	By      string            `json:"by,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	// Data is the body, unless it is the input of the execution or too large for a payload.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// WebhookEvent is a delivery whose sender is known.
+type WebhookEvent struct {
+	Webhook string `json:"webhook"`
+	// IfVersion, unless it is 0, makes Webhooker.Deliver return CodeConflict if the webhook has another version.
+	IfVersion int `json:"if_version,omitempty"`
+	// ID is the id of the delivery: printable ASCII, at most 150 bytes.
+	ID      string            `json:"id"`
+	Type    string            `json:"type,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Data    json.RawMessage   `json:"data"`
+	// By is empty for a signed delivery, and "test" for one that an operator makes. Actor names the operator.
+	By    string `json:"by,omitempty"`
+	Actor string `json:"actor,omitempty"`
+}
+
+// WebhookOutcome says what a delivery has led to.
+type WebhookOutcome string
+
+// The values of WebhookOutcome.
+const (
+	DeliveryStarted   WebhookOutcome = "started"   // an execution was submitted
+	DeliveryDuplicate WebhookOutcome = "duplicate" // the delivery had started an execution before
+	DeliveryFiltered  WebhookOutcome = "filtered"  // the filter was false
+	DeliveryFailed    WebhookOutcome = "failed"    // no execution can be made of it; Text says why
+)
+
+// WebhookDelivery is a delivery that was accepted.
+type WebhookDelivery struct {
+	ID        string         `json:"id"`
+	Type      string         `json:"type,omitempty"`
+	At        time.Time      `json:"at"` // when the Backend decided about it, by the store's clock
+	Outcome   WebhookOutcome `json:"outcome"`
+	Execution ExecutionID    `json:"execution,omitzero"`
+	By        string         `json:"by,omitempty"` // as in WebhookPayload
+	Text      string         `json:"text,omitempty"`
+	Bytes     int            `json:"bytes"` // size of the data
+}
+
+// WebhookDeliveryData is a delivery with its data. The Backend keeps the data of the last deliveries only.
+type WebhookDeliveryData struct {
+	WebhookDelivery
+	Headers map[string]string `json:"headers,omitempty"`
+	Data    json.RawMessage   `json:"data,omitempty"`
+}
+
+// WebhookPause says since when a webhook is paused, by which actor, and why.
+type WebhookPause struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// WebhookInfo is a webhook with its state.
+type WebhookInfo struct {
+	Webhook
+	// Version counts the changes of the webhook by operators, from 1.
+	Version   int           `json:"version"`
+	Paused    *WebhookPause `json:"paused,omitempty"`
+	CreatedAt time.Time     `json:"created_at"`
+	UpdatedAt time.Time     `json:"updated_at"`
+	UpdatedBy string        `json:"updated_by,omitempty"`
+	// Recent are the newest deliveries without duplicates, the newest first, MaxRecentDeliveries at most.
+	Recent []WebhookDelivery `json:"recent,omitempty"`
+	// Deliveries counts the accepted deliveries by their outcomes since the webhook was created.
+	Deliveries map[WebhookOutcome]int64 `json:"deliveries,omitempty"`
+	// Refused are the newest requests that the server which answers has refused since its start, the newest first,
+	// because their signatures were wrong. The Backend does not store them.
+	Refused []WebhookRefusal `json:"refused,omitempty"`
+}
+
+// WebhookRefusal is a request to a webhook that a server has refused.
+type WebhookRefusal struct {
+	At   time.Time `json:"at"`   // by the server's clock
+	From string    `json:"from"` // address of the client, or of the proxy before the server
+	Text string    `json:"text"`
+}
+
+// MaxRecentDeliveries is how many deliveries a webhook remembers with their data.
+const MaxRecentDeliveries = 50
+
+// WebhookFilter selects a page of webhooks, as ScheduleFilter does.
+type WebhookFilter struct {
+	Cursor string
+	Limit  int
+}
+
+// WebhookPage is a page of webhooks, in the order of the bytes of their names. Next is empty on the last page.
+type WebhookPage struct {
+	Webhooks []WebhookInfo `json:"webhooks"`
+	Next     string        `json:"next,omitempty"`
+}
+
+// WebhookPut requests that the webhook with Webhook.Name is as Webhook says. Its other fields are those of
+// SchedulePut.
+type WebhookPut struct {
+	Webhook
+	IfVersion int    `json:"if_version,omitempty"`
+	IfNew     bool   `json:"if_new,omitempty"`
+	Actor     string `json:"actor,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	Op        OpID   `json:"op,omitzero"`
+}
+
+// WebhookPutResult is the answer to a WebhookPut, as SchedulePutResult is to a SchedulePut.
+type WebhookPutResult struct {
+	WebhookInfo
+	Created bool `json:"created,omitempty"`
+	Changed bool `json:"changed"`
+}
+
+// WebhookAction is an action of an operator on a webhook.
+type WebhookAction string
+
+// The actions of operators on webhooks.
+const (
+	WebhookPauseAction WebhookAction = "pause" // deliveries are refused, so that their senders repeat them
+	WebhookResume      WebhookAction = "resume"
+	WebhookRemove      WebhookAction = "remove" // executions that were started go on
+)
+
+// WebhookChange requests an action on a webhook. Its fields are those of a ScheduleChange.
+type WebhookChange struct {
+	Name      string        `json:"name"`
+	Action    WebhookAction `json:"action"`
+	IfVersion int           `json:"if_version,omitempty"`
+	Actor     string        `json:"actor,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	Op        OpID          `json:"op,omitzero"`
+}
+
+// WebhookReplay requests that a remembered delivery starts another execution, by the terms that the webhook has now.
+// The filter does not apply. A repeated request with the same Op starts nothing more.
+type WebhookReplay struct {
+	Webhook string `json:"webhook"`
+	ID      string `json:"id"`
+	Actor   string `json:"actor,omitempty"`
+	Op      OpID   `json:"op,omitzero"`
+}
+
+// CheckWebhookName returns CodeInvalid for a text that cannot be the name of a webhook. The rules are those of
+// CheckDocumentName.
+func CheckWebhookName(op, name string) error {
+	if CheckDocumentName(op, name) == nil {
+		return nil
+	}
+	return &Error{Code: CodeInvalid, Op: op, Message: fmt.Sprintf("the name of a webhook has letters, digits, dots, "+
+		"dashes and underscores, begins with a letter or digit, and has at most %d characters", MaxDocumentName)}
 }

@@ -45,34 +45,17 @@ func (c *Client) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.Sc
 	if err := belay.CheckScheduleName(op, p.Name); err != nil {
 		return out, err
 	}
-	if p.IfVersion < 0 || p.IfVersion > 0 && p.IfNew {
-		return out, &belay.Error{
-			Code: belay.CodeInvalid, Op: op, Message: "if_version is a version from 1, and excludes if_new",
-		}
-	}
-	if p.Op.IsZero() {
-		p.Op = belay.OpID(c.set.ids())
-	}
 	var reply wire.Schedule
-	r := &request{op: op, method: http.MethodPut, path: wire.SchedulePath(p.Name), reply: &reply}
-	r.header = idempotent(p.Op)
-	ifNewest(r.header, p.IfVersion)
-	if p.IfNew {
-		r.header.Set("If-None-Match", "*")
-	}
-	var err error
-	r.body, err = body(op, wire.PutSchedule{
+	replayed, err := c.put(ctx, &request{op: op, path: wire.SchedulePath(p.Name), reply: &reply}, edition{
+		p.Op, p.IfVersion, p.IfNew,
+	}, wire.PutSchedule{
 		ScheduleTerms: wire.ScheduleTermsOf(&p.Schedule), By: wire.By{Reason: p.Reason, Actor: p.Actor},
 	})
 	if err != nil {
 		return out, err
 	}
-	ctx, replayed := belay.WithReplay(ctx)
-	if err := c.retry(ctx, r); err != nil {
-		return out, err
-	}
 	out.ScheduleInfo, err = reply.Info()
-	out.Changed = !replayed()
+	out.Changed = !replayed
 	out.Created = out.Changed && out.Version == 1
 	return out, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/httptask"
 	"github.com/belaydev/belay/internal/reach"
 	"github.com/belaydev/belay/internal/secretref"
@@ -64,6 +65,18 @@ func owners(ctx context.Context, b belay.Backend, parent belay.ExecutionID) ([]s
 		return nil, nil
 	}
 	return nil, err
+}
+
+// webhookSecrets finds the secrets of webhooks. A rule allows a secret to all webhooks by the name webhook, or to one
+// by the name webhook:NAME.
+func webhookSecrets(c *config.Config, log *slog.Logger) (httpapi.Secrets, error) {
+	s, err := secretsOf(c, log)
+	if err != nil {
+		return nil, err
+	}
+	return func(webhook, name string) (string, error) {
+		return s.Scope("webhook:"+webhook, "webhook").Value(name)
+	}, nil
 }
 
 // addRequests adds the workflow of HTTP requests to the workflows that the server runs itself.

@@ -120,6 +120,10 @@ func (s *serving) run(ctx context.Context) error {
 		Version: version, Commit: commit, Log: s.log, Ready: s.ready, Jobs: s.jobs, RunsForOthers: runsForOthers,
 		Admit: s.admissions(),
 	}
+	var err error
+	if o.Secrets, err = webhookSecrets(s.cfg, s.log); err != nil {
+		return err
+	}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
@@ -132,7 +136,7 @@ func (s *serving) run(ctx context.Context) error {
 		}
 	}
 	srv := server.New(s.cfg, o)
-	err := s.open(ctx, srv)
+	err = s.open(ctx, srv)
 	if err != nil {
 		return err
 	}

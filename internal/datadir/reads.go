@@ -157,3 +157,20 @@ func (b *Backend) Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.
 func (b *Backend) Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error) {
 	return pass(ctx, b, belay.Backend.Schedule, name)
 }
+
+// Webhooks lists webhooks.
+func (b *Backend) Webhooks(ctx context.Context, f belay.WebhookFilter) (belay.WebhookPage, error) {
+	return pass(ctx, b, belay.Backend.Webhooks, f)
+}
+
+// Webhook reads one webhook.
+func (b *Backend) Webhook(ctx context.Context, name string) (belay.WebhookInfo, error) {
+	return pass(ctx, b, belay.Backend.Webhook, name)
+}
+
+// WebhookDelivery reads a delivery of a webhook.
+func (b *Backend) WebhookDelivery(ctx context.Context, webhook, id string) (belay.WebhookDeliveryData, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.WebhookDeliveryData, error) {
+		return to.WebhookDelivery(ctx, webhook, id)
+	})
+}

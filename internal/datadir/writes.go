@@ -199,6 +199,35 @@ func (b *Backend) ChangeSchedule(ctx context.Context, c belay.ScheduleChange) (b
 	return pass(ctx, b, belay.Backend.ChangeSchedule, c)
 }
 
+// PutWebhook creates a webhook or changes its terms.
+func (b *Backend) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
+	if p.Op.IsZero() {
+		p.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.PutWebhook, p)
+}
+
+// ChangeWebhook carries out an action on a webhook.
+func (b *Backend) ChangeWebhook(ctx context.Context, c belay.WebhookChange) (belay.WebhookInfo, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ChangeWebhook, c)
+}
+
+// Deliver starts the execution of a delivery.
+func (b *Backend) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.WebhookDelivery, error) {
+	return pass(ctx, b, belay.Backend.Deliver, d)
+}
+
+// ReplayDelivery starts another execution of a remembered delivery.
+func (b *Backend) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
+	if r.Op.IsZero() {
+		r.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ReplayDelivery, r)
+}
+
 // RevokeKey revokes an API key.
 func (b *Backend) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return tell(ctx, b, belay.Backend.RevokeKey, r)

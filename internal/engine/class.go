@@ -35,7 +35,7 @@ func classOf(c machine.Command) class {
 		if c.Parent == nil {
 			return clientWork
 		}
-	case *machine.Deliver:
+	case *machine.Deliver, *machine.Receive:
 		return clientWork
 	}
 	return owned
@@ -57,6 +57,8 @@ func sizeOf(c machine.Command) int {
 		return len(c.Data)
 	case *machine.Deliver:
 		return len(c.Payload)
+	case *machine.Receive:
+		return len(c.Event.Data)
 	case *machine.Act:
 		return len(c.Input)
 	case *machine.ApplyDocument:

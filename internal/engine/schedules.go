@@ -27,14 +27,8 @@ var calendar = &trigger.Calendar{}
 
 // PutSchedule creates a schedule or changes its terms.
 func (e *Engine) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
-	if p.Execution.Document != "" {
-		ref, err := belay.ParseDocumentRef(p.Execution.Document)
-		if err != nil {
-			return belay.SchedulePutResult{}, err
-		}
-		if _, err := e.described(ctx, ref.Name, ref.Version); err != nil {
-			return belay.SchedulePutResult{}, err
-		}
+	if err := e.checkDocument(ctx, p.Execution.Document); err != nil {
+		return belay.SchedulePutResult{}, err
 	}
 	c := &machine.PutSchedule{SchedulePut: p, Calendar: calendar}
 	e.committer.payloadChecks.precheck(c)

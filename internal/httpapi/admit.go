@@ -8,6 +8,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/webhook"
 )
 
 // Admission judges a submission of one workflow before it is stored. It returns an error to refuse
@@ -114,6 +115,81 @@ func (a *admitting) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay
 		return belay.SchedulePutResult{}, err
 	}
 	return a.Backend.PutSchedule(ctx, p)
+}
+
+// Deliver judges the execution that a delivery starts, with the input that the sender has chosen.
+func (a *admitting) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.WebhookDelivery, error) {
+	stored, err := a.admitDelivery(ctx, &d)
+	if err != nil {
+		return belay.WebhookDelivery{}, err
+	}
+	got, err := a.Backend.Deliver(ctx, d)
+	stored(startedBy(&got, err))
+	return got, err
+}
+
+// ReplayDelivery judges the execution that a replay starts.
+func (a *admitting) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
+	d, err := a.WebhookDelivery(ctx, r.Webhook, r.ID)
+	if err != nil {
+		return belay.WebhookDelivery{}, err
+	}
+	stored, err := a.admitDelivery(ctx, &belay.WebhookEvent{
+		Webhook: r.Webhook, ID: d.ID, Type: d.Type, Headers: d.Headers, Data: d.Data, By: "replay",
+	})
+	if err != nil {
+		return belay.WebhookDelivery{}, err
+	}
+	got, err := a.Backend.ReplayDelivery(ctx, r)
+	stored(startedBy(&got, err))
+	return got, err
+}
+
+func startedBy(d *belay.WebhookDelivery, err error) belay.ExecutionID {
+	if err != nil || d.Outcome != belay.DeliveryStarted {
+		return belay.ExecutionID{}
+	}
+	return d.Execution
+}
+
+// admitDelivery judges the execution that a delivery would start by the present terms of its webhook, and makes the
+// Backend refuse the delivery if the terms change until then. A delivery that starts nothing, or that the Backend
+// refuses for its own reasons, passes.
+func (a *admitting) admitDelivery(ctx context.Context, d *belay.WebhookEvent) (func(belay.ExecutionID), error) {
+	nothing := func(belay.ExecutionID) {}
+	h, err := a.Webhook(ctx, d.Webhook)
+	if err != nil {
+		return nil, err
+	}
+	if d.IfVersion == 0 {
+		d.IfVersion = h.Version
+	}
+	if d.IfVersion != h.Version {
+		return nothing, nil
+	}
+	if w := h.Execution.Workflow; w != "" && w != belay.BulkWorkflow && a.by[w] == nil {
+		return nothing, nil
+	}
+	x, err := webhook.Execution(&h.Webhook, d, d.By == "replay")
+	if err == nil && x.Document != "" {
+		var complete belay.Submission
+		complete, err = catalog.Complete(ctx, a, *x)
+		x = &complete
+	}
+	if err != nil {
+		return nothing, nil //nolint:nilerr // the Backend records why nothing starts
+	}
+	return a.admit(ctx, x)
+}
+
+// PutWebhook refuses the workflows that no caller may submit. The input is judged at each delivery.
+func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
+	if p.Execution.Workflow == belay.BulkWorkflow {
+		if _, err := a.admit(ctx, &p.Execution); err != nil {
+			return belay.WebhookPutResult{}, err
+		}
+	}
+	return a.Backend.PutWebhook(ctx, p)
 }
 
 // Control carries out an action. An action that makes an old execution run again is judged like a

@@ -32,6 +32,7 @@ type api struct {
 	// awaiting counts the executions for which POST /v1/await waits.
 	awaiting     awaiting
 	statusFrames statusFrames
+	hooks        hooks
 }
 
 // New returns a handler that serves the API on a Backend. The handler also serves the routes at the
@@ -43,6 +44,7 @@ func New(b belay.Backend, o Options) http.Handler {
 		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(),
 		routes: make(map[string]*route), schemas: &registry{all: newRegistry()},
 	}
+	a.hooks = hooks{a, o.Hooks}
 	a.feeds = feeds{backend: b, stopping: o.Stopping, open: make(map[feedKey]*feed)}
 	a.executions()
 	a.await()
@@ -59,6 +61,8 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.gates()
 	a.library()
 	a.schedules()
+	a.webhooks()
+	a.receive()
 	a.deadLetters()
 	a.bulk()
 	a.tasks()

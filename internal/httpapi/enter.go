@@ -198,6 +198,10 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 		r.Body = http.NoBody
 		return buffer, nil
 	}
+	if rt.raw {
+		r.Body = &whole{bytes.NewReader(body), body}
+		return buffer, nil
+	}
 	if err := checkType(r.Header); err != nil {
 		return buffer, err
 	}

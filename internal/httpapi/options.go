@@ -95,6 +95,13 @@ type Options struct {
 	// (both "none" if it has no route) and the status. took is 0 for requests that may wait or
 	// stream. Requests may be nil.
 	Requests func(method, route string, status int, took time.Duration)
+	// Hooks is shared by the APIs of one server; nil makes one for this API alone.
+	Hooks *Hooks
+	// Secrets finds the secrets of webhooks; nil means that there are none. Deliveries is called after each
+	// delivery with the name of its webhook ("none" if there is no such webhook) and its outcome, which is that
+	// of the delivery, or refused or limited. It may be nil.
+	Secrets    Secrets
+	Deliveries func(webhook, outcome string)
 	// Documents shows and repairs executions of documents. nil refuses these requests.
 	Documents Documents
 	// Extra are further routes behind the same checks.
@@ -150,6 +157,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Reading == nil {
 		o.Reading = NewReading()
+	}
+	if o.Hooks == nil {
+		o.Hooks = NewHooks()
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -27,6 +27,7 @@ type route struct {
 	also    []int                                   // statuses of further successes with the same body
 	errors  []int                                   // statuses of refusals beyond those of every route
 	body    bool                                    // the request has a body
+	raw     bool                                    // the body may have any type; the handler checks it
 	limit   int64                                   // the most bytes of the body; 0 means wire.MaxBody
 	lists   []string                                // query parameters that may be repeated
 	stream  bool                                    // the answer may have no end

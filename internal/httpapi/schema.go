@@ -252,6 +252,7 @@ var tags = []*huma.Tag{
 	{Name: "dead letters", Description: "Executions that failed for good: read, repaired, run again."},
 	{Name: "documents", Description: "Workflows without code: stored with versions, read by task, repaired."},
 	{Name: "schedules", Description: "Executions that start at regular times."},
+	{Name: "webhooks", Description: "Executions that signed requests of other services start."},
 	{Name: "keys", Description: "Keys of callers, and their scopes."},
 	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},

@@ -33,7 +33,7 @@ func TextRef(name string, version int) ObjectRef {
 
 var (
 	documentCodec = codec[documentBody]{DocumentObject}
-	countCodec    = codec[documentCount]{countObject}
+	countCodec    = codec[total]{countObject}
 	countRef      = countCodec.ref("all")
 )
 
@@ -67,10 +67,6 @@ type documentDone struct {
 	Action  string     `json:"action"`
 	Version int        `json:"version"`
 	Hash    string     `json:"hash,omitempty"`
-}
-
-type documentCount struct {
-	Documents int `json:"documents"`
 }
 
 // newest returns the version with the highest number; nil if there is none.
@@ -394,24 +390,5 @@ func (d *document) write(w *world, op string, done documentDone, actor, reason s
 // countDocuments adds by to the number of documents that have a version, and refuses a number above
 // the limit.
 func (w *world) countDocuments(op string, by int) error {
-	n := documentCount{}
-	if o := w.object(countRef); o != nil {
-		b, err := countCodec.decode(o)
-		if err != nil {
-			return err
-		}
-		n = *b
-	}
-	n.Documents += by
-	if by > 0 && n.Documents > belay.MaxDocuments {
-		return refuse(belay.CodeConflict, op, "there are %d documents, the limit; remove one that is not needed",
-			belay.MaxDocuments)
-	}
-	body, err := countCodec.encode(&n)
-	if err != nil {
-		return err
-	}
-	o := w.rewrite(countRef)
-	o.Version, o.UpdatedAt, o.Body = o.Version+1, w.Now, body
-	return nil
+	return w.count(op, countCodec, "documents", by, belay.MaxDocuments)
 }

@@ -170,7 +170,7 @@ func TestDocumentsAreBounded(t *testing.T) {
 	s.refused(applyText("d", "one more"), belay.CodeConflict)
 	s.do(changeText(belay.DocumentRemove, "d", 1))
 	s.do(applyText("d", "one more"))
-	body, err := countCodec.encode(&documentCount{Documents: belay.MaxDocuments})
+	body, err := countCodec.encode(&total{"documents": belay.MaxDocuments})
 	if err != nil {
 		t.Fatal(err)
 	}

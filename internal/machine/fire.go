@@ -47,7 +47,7 @@ func (s *Slot) Submit() *Submit {
 	labels := map[string]string{belay.LabelSchedule: s.Terms.Name}
 	maps.Copy(labels, x.Labels)
 	x.Labels = labels
-	c := &Submit{Submission: x, Defaults: s.Defaults, slot: true}
+	c := &Submit{Submission: x, Defaults: s.Defaults, own: true}
 	overlap := s.Overlap
 	setDefault(&overlap, s.Terms.Overlap)
 	if overlap != belay.AllowAll {
@@ -150,7 +150,7 @@ func (c *Fire) apply(w *world) (Reply, error) {
 	if c.From != 0 {
 		err = s.advance(w)
 	} else {
-		_, err = s.write(w, op, scheduleDone{Action: string(c.Action)}, c.Actor, c.Reason)
+		_, err = s.write(w, op, edit{Action: string(c.Action)}, c.Actor, c.Reason)
 	}
 	if err == nil {
 		r.Object = w.object(ScheduleRef(c.Name)).copy()

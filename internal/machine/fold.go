@@ -231,6 +231,7 @@ type Reply struct {
 	Object    *Object     // a copy, in its state after the command
 	Letter    *DeadLetter // a copy, in its state after the command
 	Slots     []belay.ScheduleSlot
+	Delivery  belay.WebhookDelivery
 	Document  belay.DocumentVersion
 	Target    belay.TargetAnswer
 	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +20,7 @@ const scheduleCountObject ObjectKind = "schedule_count"
 
 var (
 	scheduleCodec      = codec[scheduleBody]{ScheduleObject}
-	scheduleCountCodec = codec[scheduleCount]{scheduleCountObject}
+	scheduleCountCodec = codec[total]{scheduleCountObject}
 	scheduleCountRef   = scheduleCountCodec.ref("all")
 )
 
@@ -39,43 +38,18 @@ type Calendar interface {
 
 // scheduleBody is the body of the object of a schedule.
 type scheduleBody struct {
+	edited
 	Terms belay.Schedule `json:"terms"`
-	// Edit counts the changes of the terms. Unlike the version of the object, it does not count the
-	// slots that fired.
-	Edit      int             `json:"edit"`
-	CreatedAt Time            `json:"created_at"`
-	EditedAt  Time            `json:"edited_at"`
-	EditedBy  string          `json:"edited_by,omitempty"`
-	Paused    *schedulePaused `json:"paused,omitempty"`
 	// Next is the next slot, without its jitter; 0 if there is none. Slots before it never fire again
 	// by their time.
 	Next   Time                            `json:"next,omitzero"`
 	Counts map[belay.ScheduleOutcome]int64 `json:"counts,omitempty"`
 	Recent []belay.ScheduleSlot            `json:"recent,omitempty"` // the newest first
-	Done   []scheduleDone                  `json:"done,omitempty"`
-}
-
-type schedulePaused struct {
-	At     Time   `json:"at"`
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// scheduleDone is a change of a schedule. Its repetition, after its reply was lost, must not undo the
-// change of another operator.
-type scheduleDone struct {
-	Op     belay.OpID `json:"op"`
-	Action string     `json:"action"`
-	Edit   int        `json:"edit"`
-}
-
-type scheduleCount struct {
-	Schedules int `json:"schedules"`
 }
 
 const (
-	// maxRecent is how many slots, and maxScheduleDone how many changes a schedule remembers.
-	maxRecent, maxScheduleDone = 10, 8
+	// maxRecent is how many slots a schedule remembers.
+	maxRecent = 10
 	// maxSlotText is the largest length of the text of a slot, in bytes.
 	maxSlotText = 300
 	// slotPrefix begins the idempotency keys and the limits that Belay makes for schedules.
@@ -147,11 +121,8 @@ func (c *PutSchedule) check() error {
 	if err := belay.CheckScheduleName(op, s.Name); err != nil {
 		return err
 	}
-	if err := checkActor(op, c.Actor, c.Reason); err != nil {
+	if err := checkEdit(op, c.Actor, c.Reason, c.IfVersion, c.IfNew); err != nil {
 		return err
-	}
-	if c.IfVersion < 0 || c.IfVersion > 0 && c.IfNew {
-		return refuse(belay.CodeInvalid, op, "if_version is a version from 1, and excludes if_new")
 	}
 	setDefault(&s.Overlap, belay.SkipOverlap)
 	setDefault(&s.CatchUp, belay.DefaultCatchUp)
@@ -173,27 +144,12 @@ func checkScheduled(op string, s *belay.Schedule) error {
 	if l, set := x.Labels[belay.LabelSchedule]; set && l != s.Name {
 		return refuse(belay.CodeInvalid, op, "the label %s is %q; Belay sets it to %q", belay.LabelSchedule, l, s.Name)
 	}
-	for _, own := range []struct {
-		name string
-		set  bool
-	}{
-		{"id", !x.ID.IsZero()}, {"idempotency_key", x.IdempotencyKey != ""}, {"idempotency", x.Idempotency != ""},
-		{"trigger", x.Trigger != ""}, {"trigger_payload", len(x.TriggerPayload) > 0}, {"actor", x.Actor != ""},
-		{"due_at", !x.DueAt.IsZero()}, {"parent", x.Parent != nil || x.ParentKey != ""},
-		{"concurrency (with overlap " + string(s.Overlap) + ")", x.Concurrency != nil && s.Overlap != belay.AllowAll},
-	} {
-		if own.set {
-			return refuse(belay.CodeInvalid, op, "the execution of a schedule has no %s; Belay sets it for each slot",
-				own.name)
-		}
+	if err := checkTriggered(op, "schedule", x); err != nil {
+		return err
 	}
-	if x.Document != "" {
-		if x.Workflow != "" || x.Version != "" {
-			return refuse(belay.CodeInvalid, op, "document and workflow exclude each other; give one")
-		}
-		if _, err := belay.ParseDocumentRef(x.Document); err != nil {
-			return err
-		}
+	if x.Concurrency != nil && s.Overlap != belay.AllowAll {
+		return refuse(belay.CodeInvalid, op, "with the overlap %s the execution of a schedule has no concurrency; Belay sets "+
+			"it", s.Overlap)
 	}
 	sample := *s
 	if sample.Execution.Document != "" {
@@ -234,11 +190,11 @@ func (c *PutSchedule) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	done := scheduleDone{Op: c.Op, Action: "put"}
-	if r, found, err := s.replay(op, done); found || err != nil {
-		return r, err
+	done := edit{Op: c.Op, Action: "put"}
+	if found, err := s.body.repeated(op, done); found {
+		return Reply{Object: s.row.copy(), Replayed: true}, err
 	}
-	if err := s.expect(op, c.IfVersion, c.IfNew); err != nil {
+	if err := s.body.expect(op, "schedule", s.row != nil, c.IfVersion, c.IfNew); err != nil {
 		return Reply{}, err
 	}
 	if s.row == nil {
@@ -249,8 +205,8 @@ func (c *PutSchedule) apply(w *world) (Reply, error) {
 	} else if old, err := json.Marshal(&s.body.Terms); err == nil && bytes.Equal(old, c.judged.text) {
 		return Reply{Object: s.row.copy(), Replayed: true}, nil
 	}
-	s.body.Terms, s.body.EditedAt, s.body.EditedBy = c.Schedule, w.Now, c.Actor
-	s.body.Edit++
+	s.body.Terms = c.Schedule
+	s.body.change(w.Now, c.Actor)
 	s.plan(c.Calendar, w.Now)
 	return s.write(w, op, done, c.Actor, c.Reason)
 }
@@ -281,11 +237,11 @@ func (c *ChangeSchedule) apply(w *world) (Reply, error) {
 	if s.row == nil {
 		return Reply{}, noSchedule(op, c.Name)
 	}
-	done := scheduleDone{Op: c.Op, Action: string(c.Action)}
-	if r, found, err := s.replay(op, done); found || err != nil {
-		return r, err
+	done := edit{Op: c.Op, Action: string(c.Action)}
+	if found, err := s.body.repeated(op, done); found {
+		return Reply{Object: s.row.copy(), Replayed: true}, err
 	}
-	if err := s.expect(op, c.IfVersion, false); err != nil {
+	if err := s.body.expect(op, "schedule", true, c.IfVersion, false); err != nil {
 		return Reply{}, err
 	}
 	switch c.Action {
@@ -293,7 +249,7 @@ func (c *ChangeSchedule) apply(w *world) (Reply, error) {
 		if s.body.Paused != nil && s.body.Paused.Reason == c.Reason {
 			return Reply{Object: s.row.copy(), Replayed: true}, nil
 		}
-		s.body.Paused = &schedulePaused{At: w.Now, By: c.Actor, Reason: c.Reason}
+		s.body.Paused = &paused{At: w.Now, By: c.Actor, Reason: c.Reason}
 		s.due, s.body.Next = 0, 0
 	case belay.ScheduleResume:
 		if s.body.Paused == nil {
@@ -313,8 +269,7 @@ func (c *ChangeSchedule) apply(w *world) (Reply, error) {
 	default:
 		return Reply{}, refuse(belay.CodeInvalid, op, "there is no action %q on a schedule", c.Action)
 	}
-	s.body.Edit++
-	s.body.EditedAt, s.body.EditedBy = w.Now, c.Actor
+	s.body.change(w.Now, c.Actor)
 	return s.write(w, op, done, c.Actor, c.Reason)
 }
 
@@ -354,42 +309,9 @@ func (s *schedule) plan(c Calendar, now Time) {
 	}
 }
 
-// expect refuses a change that expects another version.
-func (s *schedule) expect(op string, version int, none bool) error {
-	switch {
-	case none && s.row != nil:
-		return refuse(belay.CodeConflict, op, "the schedule exists; its version is %d", s.body.Edit)
-	case version > 0 && s.row == nil:
-		return refuse(belay.CodeConflict, op, "there is no such schedule, and so no version %d", version)
-	case version > 0 && s.body.Edit != version:
-		return refuse(belay.CodeConflict, op, "the version of the schedule is %d, not %d: read it again", s.body.Edit,
-			version)
-	}
-	return nil
-}
-
-// replay answers a change that was carried out before.
-func (s *schedule) replay(op string, change scheduleDone) (Reply, bool, error) {
-	if change.Op.IsZero() {
-		return Reply{}, false, nil
-	}
-	i := slices.IndexFunc(s.body.Done, func(d scheduleDone) bool { return d.Op == change.Op })
-	switch {
-	case i < 0:
-		return Reply{}, false, nil
-	case s.body.Done[i].Action != change.Action:
-		return Reply{}, true, refuse(belay.CodeIdempotencyMismatch, op,
-			"the operation %s was another change of the schedule %s", change.Op, s.name)
-	}
-	return Reply{Object: s.row.copy(), Replayed: true}, true, nil
-}
-
 // write writes the object of the schedule, and an entry in the audit.
-func (s *schedule) write(w *world, op string, done scheduleDone, actor, reason string) (Reply, error) {
-	if !done.Op.IsZero() {
-		done.Edit = s.body.Edit
-		s.body.Done = append(s.body.Done[max(0, len(s.body.Done)-maxScheduleDone+1):], done)
-	}
+func (s *schedule) write(w *world, op string, done edit, actor, reason string) (Reply, error) {
+	about := s.body.remember(done, reason)
 	body, err := scheduleCodec.encode(&s.body)
 	if err != nil {
 		return Reply{}, err
@@ -397,10 +319,6 @@ func (s *schedule) write(w *world, op string, done scheduleDone, actor, reason s
 	expected := int64(0)
 	if s.row != nil {
 		expected = s.row.Version
-	}
-	about := fmt.Sprintf("version %d", s.body.Edit)
-	if reason != "" {
-		about += ": " + reason
 	}
 	return w.put(op, put{
 		ref: ScheduleRef(s.name), expected: expected, next: s.due, body: body, action: done.Action, actor: actor,
@@ -410,26 +328,10 @@ func (s *schedule) write(w *world, op string, done scheduleDone, actor, reason s
 
 // countSchedules adds by to the number of schedules, and refuses a number above the limit.
 func (w *world) countSchedules(op string, by int) error {
-	n := scheduleCount{}
-	if o := w.object(scheduleCountRef); o != nil {
-		b, err := scheduleCountCodec.decode(o)
-		if err != nil {
-			return err
-		}
-		n = *b
-	}
-	if n.Schedules += by; by > 0 && n.Schedules > belay.MaxSchedules {
-		return refuse(belay.CodeConflict, op, "there are %d schedules, the limit; remove one that is not needed",
-			belay.MaxSchedules)
-	}
-	body, err := scheduleCountCodec.encode(&n)
-	if err != nil {
-		return err
-	}
-	o := w.rewrite(scheduleCountRef)
-	o.Version, o.UpdatedAt, o.Body = o.Version+1, w.Now, body
-	return nil
+	return w.count(op, scheduleCountCodec, "schedules", by, belay.MaxSchedules)
 }
 
-// reserved reports whether a name is one that Belay makes for the slots of schedules.
-func reserved(name string) bool { return strings.HasPrefix(name, slotPrefix) }
+// reserved reports whether a name is one that Belay makes for what schedules and webhooks start.
+func reserved(name string) bool {
+	return strings.HasPrefix(name, slotPrefix) || strings.HasPrefix(name, deliveryPrefix)
+}

@@ -21,7 +21,7 @@ type Submit struct {
 	// submission: its repetition may come with other defaults.
 	Defaults belay.Policy
 	swap     bool    // the rules submit it to change the mode of a resource
-	slot     bool    // a schedule submits it
+	own      bool    // a schedule or a webhook submits it
 	room     int     // the largest number of executions of its limit that have not ended; 0 for any number
 	judged   *judged // the result of Judge; nil before Judge is called
 }
@@ -221,7 +221,7 @@ func (c *Submit) check() error {
 		}
 	}
 	child := c.Parent != nil && c.Trigger == belay.TriggerParent
-	if c.Trigger != belay.TriggerManual && !child && !c.slot && !c.swap {
+	if c.Trigger != belay.TriggerManual && !child && !c.own && !c.swap {
 		return refuse(belay.CodeInvalid, op,
 			"the trigger is %q; only Belay itself sets it, for what a schedule or another source starts", c.Trigger)
 	}
@@ -275,9 +275,10 @@ func (c *Submit) checkIdempotency(op string) error {
 		return refuse(belay.CodeInvalid, op, "a child takes no idempotency key: its parent and child key name it")
 	case c.Idempotency != "" && c.IdempotencyKey != "":
 		return refuse(belay.CodeInvalid, op, "an idempotency key and idempotency content exclude each other; give one")
-	case reserved(c.IdempotencyKey) && !c.slot:
+	case reserved(c.IdempotencyKey) && !c.own:
 		return refuse(belay.CodeInvalid, op,
-			"idempotency keys that begin with %s belong to schedules; choose another key", slotPrefix)
+			"idempotency keys that begin with %s or %s are those of schedules and webhooks; choose another key",
+			slotPrefix, deliveryPrefix)
 	case derived:
 		return refuse(belay.CodeInvalid, op,
 			"the idempotency key has the form of the keys that Belay makes for idempotency content; choose another key")
@@ -293,7 +294,7 @@ func (c *Submit) checkGates(op string) error {
 		if err := checkLimit(op, l.Max); err != nil {
 			return err
 		}
-		if reserved(l.Name) && !c.slot {
+		if reserved(l.Name) && !c.own {
 			return refuse(belay.CodeInvalid, op,
 				"limits whose names begin with %s belong to schedules; choose another name", slotPrefix)
 		}

@@ -103,10 +103,18 @@ var layers = map[string]layer{
 	// The pauses between repeated calls.
 	"internal/retry": {down: []string{"."}},
 
+	// Documents: parse, validate, draw, and evaluate expressions.
+	"internal/definition": {down: []string{"."}, modules: []string{
+		"go.yaml.in/yaml/v3", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/expr-lang/expr",
+	}},
+
+	// Deliveries of webhooks: signatures, and the executions that they start.
+	"internal/webhook": {down: []string{".", "internal/definition"}},
+
 	// The engine: the committer, which carries out all writes, and the services around it.
 	"internal/engine": {down: []string{
 		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/retry", "internal/store",
-		"internal/trigger", "internal/uid",
+		"internal/trigger", "internal/uid", "internal/webhook",
 	}},
 
 	// The engine in the caller's own process, and the socket through which other programs use it.
@@ -137,11 +145,6 @@ var layers = map[string]layer{
 	"internal/testkit/sdktest": {down: []string{
 		".", "workflow", "worker", "internal/testkit/promise", "internal/testkit/raced",
 	}, modules: []string{"github.com/google/go-cmp"}},
-
-	// Documents: parse, validate, draw, and evaluate expressions.
-	"internal/definition": {down: []string{"."}, modules: []string{
-		"go.yaml.in/yaml/v3", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/expr-lang/expr",
-	}},
 
 	// The workflows that Belay itself contains: commands in isolated workspaces, run by an ordinary
 	// worker.
@@ -178,7 +181,7 @@ var layers = map[string]layer{
 
 	// The HTTP API on any Backend.
 	"internal/httpapi": {
-		down:    []string{".", "internal/catalog", "internal/diff", "internal/machine", "internal/wire"},
+		down:    []string{".", "internal/catalog", "internal/diff", "internal/machine", "internal/webhook", "internal/wire"},
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 

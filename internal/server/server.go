@@ -52,6 +52,8 @@ type Options struct {
 	// then take the rest of the grace period to finish. A service that returns before the server
 	// begins to stop ends the server.
 	Services []func(context.Context) error
+	// Secrets finds the secrets of webhooks; nil means that there are none.
+	Secrets httpapi.Secrets
 	// Builtins are the workflows that the server runs itself, besides bulks and documents.
 	Builtins []Builtin
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
@@ -84,6 +86,7 @@ type Server struct {
 	metrics *telemetry.Metrics
 
 	reading  *httpapi.Reading // shared by all listeners
+	hooks    *httpapi.Hooks   // shared by all listeners
 	prober   *probe.Prober    // shared by all listeners; nil if the configuration turns health probes off
 	stopping chan struct{}    // closed when the server begins to stop
 	stop     sync.Once
@@ -104,6 +107,7 @@ func New(cfg *config.Config, o Options) *Server {
 	}
 	s := &Server{
 		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
+		hooks:    httpapi.NewHooks(),
 		stopping: make(chan struct{}), alarms: map[string]alarm{
 			belay.BulkWorkflow: newAlarm(), runner.Workflow: newAlarm(),
 		},
@@ -172,7 +176,8 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		Documents: documents,
 		Crowded:   b.Crowded,
 		Ready:     func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
-		Requests:  s.metrics.Request, Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
+		Hooks:     s.hooks, Secrets: s.opt.Secrets, Deliveries: s.metrics.Delivery,
+		Requests: s.metrics.Request, Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
 }
 

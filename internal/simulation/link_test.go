@@ -515,5 +515,61 @@ func (l *link) ChangeSchedule(ctx context.Context, c belay.ScheduleChange) (bela
 	})
 }
 
+// Webhooks implements belay.Webhooker.
+func (l *link) Webhooks(ctx context.Context, f belay.WebhookFilter) (belay.WebhookPage, error) {
+	return send(ctx, l, "webhooks", f.Cursor, &f, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookPage, error) {
+		return b.Webhooks(ctx, f)
+	})
+}
+
+// PutWebhook implements belay.Webhooker.
+func (l *link) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
+	return send(ctx, l, "put webhook", p.Name, &p, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookPutResult, error) {
+		return b.PutWebhook(ctx, p)
+	})
+}
+
+// ChangeWebhook implements belay.Webhooker.
+func (l *link) ChangeWebhook(ctx context.Context, c belay.WebhookChange) (belay.WebhookInfo, error) {
+	return send(ctx, l, "change webhook", c.Name, &c, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookInfo, error) {
+		return b.ChangeWebhook(ctx, c)
+	})
+}
+
+// Deliver implements belay.Webhooker.
+func (l *link) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.WebhookDelivery, error) {
+	return send(ctx, l, "deliver", d.Webhook, &d, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookDelivery, error) {
+		return b.Deliver(ctx, d)
+	})
+}
+
+// ReplayDelivery implements belay.Webhooker.
+func (l *link) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
+	return send(ctx, l, "replay delivery", r.Webhook, &r, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookDelivery, error) {
+		return b.ReplayDelivery(ctx, r)
+	})
+}
+
+// Webhook implements belay.Webhooker.
+func (l *link) Webhook(ctx context.Context, name string) (belay.WebhookInfo, error) {
+	return send(ctx, l, "webhook", name, &name, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookInfo, error) {
+		return b.Webhook(ctx, name)
+	})
+}
+
+// WebhookDelivery implements belay.Webhooker.
+func (l *link) WebhookDelivery(ctx context.Context, webhook, id string) (belay.WebhookDeliveryData, error) {
+	return send(ctx, l, "webhook delivery", webhook, &id, func(ctx context.Context,
+		b belay.Backend) (belay.WebhookDeliveryData, error) {
+		return b.WebhookDelivery(ctx, webhook, id)
+	})
+}
+
 // Close implements belay.Backend.
 func (l *link) Close() error { return nil }

@@ -241,6 +241,12 @@ func identity(c machine.Command) string {
 			s += fmt.Sprintf(" %x %d", c.Slots[0].Op, c.Slots[0].Slot)
 		}
 		return s
+	case *machine.PutWebhook:
+		return fmt.Sprintf("put webhook %s %x", c.Name, c.Op)
+	case *machine.ChangeWebhook:
+		return fmt.Sprintf("change webhook %s %s %x", c.Name, c.Action, c.Op)
+	case *machine.Receive:
+		return fmt.Sprintf("receive %s %d %s %s %x", c.Event.Webhook, c.Edit, c.Event.ID, c.Event.By, c.Op)
 	case *machine.Unspend:
 		return fmt.Sprintf("unspend %x", c.Execution)
 	case *machine.CancelReplaced:

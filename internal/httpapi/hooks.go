@@ -1,0 +1,331 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/webhook"
+)
+
+// Secrets finds the secrets with which the senders of a webhook sign.
+type Secrets func(webhook, name string) (string, error)
+
+const (
+	// termsFresh is how long the terms of a webhook are believed without another look. If a delivery finds that they
+	// have changed, it reads them again.
+	termsFresh = time.Second
+	// mostMissing is the largest number of names without a webhook that are kept.
+	mostMissing = 1000
+	// mostRefused is how many refused requests of a webhook are kept.
+	mostRefused = 10
+	// pausedRetry is when the sender of a paused webhook should try again.
+	pausedRetry = time.Minute
+)
+
+// hooks receives deliveries: requests that need no key, because their signatures name their senders.
+type hooks struct {
+	a *api
+	*Hooks
+}
+
+// Hooks is what a server knows of webhooks. Several APIs of one server share it.
+type Hooks struct {
+	mu    sync.Mutex
+	known map[string]*hook
+	// missing are names without a webhook, with the times at which the server looked.
+	missing map[string]time.Time
+}
+
+// NewHooks returns an empty Hooks.
+func NewHooks() *Hooks { return &Hooks{known: make(map[string]*hook), missing: make(map[string]time.Time)} }
+
+// hook is what the server knows of one webhook.
+type hook struct {
+	info    belay.WebhookInfo
+	read    time.Time // zero if the terms must be read again
+	limit   *rate.Limiter
+	refused []belay.WebhookRefusal // the newest first
+}
+
+// hookReply is the answer to a delivery.
+type hookReply struct {
+	Outcome   belay.WebhookOutcome `json:"outcome" doc:"started, duplicate or filtered; ping for a request that only tests the address."`
+	Execution belay.ExecutionID    `json:"execution,omitzero"`
+}
+
+// outcomePing answers a request with which a sender tests the address.
+const outcomePing belay.WebhookOutcome = "ping"
+
+// receive adds the route to which senders post.
+func (a *api) receive() {
+	rt := &route{
+		id: "receiveDelivery", method: http.MethodPost, path: "/hooks/{name}", tag: "webhooks",
+		summary: "Deliver to a webhook",
+		doc: "For the senders of webhooks: the signature stands in the place of a key. The answer comes after the " +
+			"commit, so a sender that repeats what got no answer loses nothing, and a repetition starts nothing. 401: the " +
+			"signature is wrong. 422: no execution can be made of the delivery; the webhook shows why. 503: the webhook is " +
+			"paused, or the server takes no work now.",
+		body: true, raw: true, limit: belay.MaxDeliveryBytes,
+		errors: []int{http.StatusUnauthorized, http.StatusConflict},
+	}
+	a.define(rt, func(w http.ResponseWriter, r *http.Request) {
+		if err := a.hooks.serve(w, r); err != nil {
+			f := refuse(err)
+			a.failed(r.Context(), rt, f)
+			f.write(w)
+		}
+	}, func(d *document) {
+		op := d.operation(rt)
+		op.Parameters = parametersOf(d.schemas(), reflect.TypeFor[webhookAt]())
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Description: "The delivery, as its sender has signed it.",
+			Content: map[string]*huma.MediaType{"*/*": {}},
+		}
+		op.Responses["200"] = &huma.Response{
+			Description: http.StatusText(http.StatusOK),
+			Content: map[string]*huma.MediaType{
+				"application/json": {Schema: d.schema(reflect.TypeFor[hookReply](), rt.id)},
+			},
+		}
+		d.doc().AddOperation(&op)
+	})
+}
+
+// serve answers a delivery.
+func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	info, delivery, err := h.verify(r, name, body)
+	if err != nil {
+		h.count(name, "refused")
+		return err
+	}
+	switch {
+	case delivery.Challenge != "":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, err := io.WriteString(w, delivery.Challenge)
+		return err
+	case delivery.Ping:
+		return answerHook(w, info.Scheme, hookReply{Outcome: outcomePing})
+	case info.Paused != nil:
+		return &belay.Error{Code: belay.CodeUnavailable, Message: "the webhook is paused", RetryAfter: pausedRetry}
+	}
+	if err := h.pace(name, info.Rate); err != nil {
+		h.count(name, "limited")
+		return err
+	}
+	value, err := webhook.Decode(r.Header, body)
+	if err != nil {
+		h.refuse(name, r, err)
+		h.count(name, "refused")
+		return err
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	got, err := h.a.b.Deliver(r.Context(), belay.WebhookEvent{
+		Webhook: name, IfVersion: info.Version, ID: delivery.ID, Type: delivery.Event, Data: data,
+		Headers: webhook.Headers(info.Scheme, info.HMAC, r.Header),
+	})
+	if err != nil {
+		if belay.CodeOf(err) == belay.CodeConflict {
+			h.forget(name) // an operator has changed the webhook at this moment
+			err = &belay.Error{Code: belay.CodeUnavailable, Message: "the webhook was changed; try again", RetryAfter: time.Second}
+		}
+		return err
+	}
+	h.count(name, string(got.Outcome))
+	if got.Outcome == belay.DeliveryFailed {
+		return &belay.Error{Code: belay.CodeInvalid, Message: "no execution can be made of this delivery: " + got.Text}
+	}
+	return answerHook(w, info.Scheme, hookReply{got.Outcome, got.Execution})
+}
+
+// answerHook writes the answer to an accepted delivery. Slack shows a text in an answer to the user, so it gets none.
+func answerHook(w http.ResponseWriter, scheme belay.WebhookScheme, reply hookReply) error {
+	if scheme == belay.SchemeSlack {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	text, err := json.Marshal(reply)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, err = w.Write(append(text, '\n'))
+	return err
+}
+
+// verify finds the webhook and the sender's signature. If the signature is wrong under terms that may have changed
+// since, verify reads the terms again.
+func (h *hooks) verify(r *http.Request, name string, body []byte) (belay.WebhookInfo, webhook.Delivery, error) {
+	info, fresh, err := h.terms(r.Context(), name)
+	if err != nil {
+		return info, webhook.Delivery{}, err
+	}
+	d, err := h.signed(&info, r, body)
+	if err != nil && !fresh && belay.CodeOf(err) == belay.CodeUnauthorized {
+		h.forget(name)
+		if info, _, err = h.terms(r.Context(), name); err == nil {
+			d, err = h.signed(&info, r, body)
+		}
+	}
+	if err != nil {
+		h.refuse(name, r, err)
+	}
+	return info, d, err
+}
+
+func (h *hooks) signed(info *belay.WebhookInfo, r *http.Request, body []byte) (webhook.Delivery, error) {
+	var d webhook.Delivery
+	if len(body) > info.MaxBytes {
+		return d, tooLarge(int64(info.MaxBytes))
+	}
+	var secrets [][]byte
+	var failed error
+	for _, reference := range info.Secrets {
+		secret, err := h.secret(info.Name, webhook.SecretName(reference))
+		if err != nil {
+			failed = err
+			continue // the other secret may be the right one
+		}
+		secrets = append(secrets, []byte(secret))
+	}
+	if len(secrets) == 0 {
+		h.a.o.Log.WarnContext(r.Context(), "belay: a webhook cannot read its secrets", "webhook", info.Name, "error", failed)
+		return d, &belay.Error{
+			Code: belay.CodeUnavailable, Message: "the server cannot read the secrets of this webhook; its log says why",
+			RetryAfter: pausedRetry,
+		}
+	}
+	return webhook.Verify(info.Scheme, info.HMAC, secrets, &webhook.Request{Header: r.Header, Body: body, Now: h.a.o.Now()})
+}
+
+func (h *hooks) secret(webhook, name string) (string, error) {
+	if h.a.o.Secrets == nil {
+		return "", &belay.Error{Code: belay.CodeUnavailable, Message: "this server has no secrets"}
+	}
+	return h.a.o.Secrets(webhook, name)
+}
+
+// terms returns the terms of a webhook, and whether they were read just now.
+func (h *hooks) terms(ctx context.Context, name string) (info belay.WebhookInfo, fresh bool, err error) {
+	now := h.a.o.Now()
+	h.mu.Lock()
+	k, missing := h.known[name], h.missing[name]
+	h.mu.Unlock()
+	switch {
+	case k != nil && now.Sub(k.read) < termsFresh:
+		return k.info, false, nil
+	case now.Sub(missing) < termsFresh:
+		return info, true, errNoWebhook
+	}
+	info, err = h.a.b.Webhook(ctx, name)
+	info.Recent = nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if belay.CodeOf(err) == belay.CodeNotFound {
+		delete(h.known, name)
+		if len(h.missing) >= mostMissing {
+			clear(h.missing)
+		}
+		h.missing[name] = now
+		return info, true, errNoWebhook
+	}
+	if err != nil {
+		return info, true, err
+	}
+	next := &hook{info: info, read: now}
+	if k := h.known[name]; k != nil {
+		next.limit, next.refused = k.limit, k.refused
+	}
+	h.known[name] = next
+	return info, true, nil
+}
+
+// errNoWebhook does not name commands, because it is for strangers.
+var errNoWebhook = &belay.Error{Code: belay.CodeNotFound, Message: "there is no webhook at this address"}
+
+// forget makes the next delivery read the terms of a webhook again.
+func (h *Hooks) forget(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.missing, name)
+	if k := h.known[name]; k != nil {
+		again := *k
+		again.read = time.Time{}
+		h.known[name] = &again
+	}
+}
+
+// pace refuses a delivery above the rate of its webhook.
+func (h *hooks) pace(name string, perSecond int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.known[name]
+	if k == nil { // removed at this moment
+		return errNoWebhook
+	}
+	if k.limit == nil || k.limit.Limit() != rate.Limit(perSecond) {
+		k.limit = rate.NewLimiter(rate.Limit(perSecond), 2*perSecond)
+	}
+	if k.limit.AllowN(h.a.o.Now(), 1) {
+		return nil
+	}
+	return &belay.Error{Code: belay.CodeRateLimited, Message: "the webhook gets too many deliveries", RetryAfter: time.Second}
+}
+
+// refuse remembers a refused request, for operators.
+func (h *hooks) refuse(name string, r *http.Request, why error) {
+	var text string
+	if f := refuse(why); f != nil {
+		text = f.problem.Detail
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.known[name]
+	if k == nil {
+		return
+	}
+	k.refused = slices.Insert(k.refused, 0, belay.WebhookRefusal{At: h.a.o.Now(), From: remote(r), Text: text})
+	k.refused = k.refused[:min(len(k.refused), mostRefused)]
+}
+
+// refusals are the newest refused requests of a webhook.
+func (h *Hooks) refusals(name string) []belay.WebhookRefusal {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.known[name]; k != nil {
+		return slices.Clone(k.refused)
+	}
+	return nil
+}
+
+// count passes the outcome of a request to the metrics. It counts all names without a webhook together, so that callers
+// cannot create series of metrics.
+func (h *hooks) count(name, outcome string) {
+	if h.a.o.Deliveries == nil {
+		return
+	}
+	h.mu.Lock()
+	known := h.known[name] != nil
+	h.mu.Unlock()
+	if !known {
+		name = "none"
+	}
+	h.a.o.Deliveries(name, outcome)
+}

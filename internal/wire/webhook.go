@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"encoding/json"
+	"net/url"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// WebhookTerms are the signatures and the executions of a webhook.
+type WebhookTerms struct {
+	Scheme    belay.WebhookScheme `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack" doc:"How the sender signs its deliveries."`
+	HMAC      *belay.WebhookHMAC  `json:"hmac,omitempty" doc:"Describes the signature. For the scheme hmac only."`
+	Secrets   []string            `json:"secrets" minItems:"1" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right."`
+	Filter    string              `json:"filter,omitempty" maxLength:"4096" doc:"An expression. A delivery for which it is false starts nothing."`
+	MaxBytes  int                 `json:"max_bytes,omitempty" minimum:"0" doc:"The largest body; without it, 1 MiB, which is also the maximum."`
+	Rate      int                 `json:"rate,omitempty" minimum:"0" doc:"The deliveries per second that one server accepts; without it, 50."`
+	Execution Submit              `json:"execution" doc:"The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery."`
+}
+
+// WebhookTermsOf converts the terms of a webhook for the wire.
+func WebhookTermsOf(h *belay.Webhook) WebhookTerms {
+	return WebhookTerms{
+		Scheme: h.Scheme, HMAC: h.HMAC, Secrets: h.Secrets, Filter: h.Filter, MaxBytes: h.MaxBytes, Rate: h.Rate,
+		Execution: SubmitOf(h.Execution),
+	}
+}
+
+// Webhook converts the terms from the wire.
+func (w *WebhookTerms) Webhook(name string) (belay.Webhook, error) {
+	x, err := w.Execution.Submission()
+	return belay.Webhook{
+		Name: name, Scheme: w.Scheme, HMAC: w.HMAC, Secrets: w.Secrets, Filter: w.Filter, MaxBytes: w.MaxBytes,
+		Rate: w.Rate, Execution: x,
+	}, err
+}
+
+// PutWebhook sets the terms of a webhook. The headers are those of PutSchedule.
+type PutWebhook struct {
+	WebhookTerms
+	By
+}
+
+// Webhook is a webhook with its state.
+type Webhook struct {
+	Name string `json:"name"`
+	WebhookTerms
+	Version    int                            `json:"version" doc:"Counts the changes by operators, from 1."`
+	Paused     *belay.WebhookPause            `json:"paused,omitempty" doc:"Present if the webhook is paused."`
+	CreatedAt  time.Time                      `json:"created_at"`
+	UpdatedAt  time.Time                      `json:"updated_at" doc:"The last change by an operator."`
+	UpdatedBy  string                         `json:"updated_by,omitempty"`
+	Recent     []belay.WebhookDelivery        `json:"recent,omitempty" doc:"The newest deliveries without duplicates, the newest first, 50 at most. Not in lists."`
+	Deliveries map[belay.WebhookOutcome]int64 `json:"deliveries,omitempty" doc:"The number of deliveries by outcome: started, filtered, failed."`
+	Refused    []belay.WebhookRefusal         `json:"refused,omitempty" doc:"The newest requests that the server which answers has refused, because their signatures were wrong. Not in lists."`
+}
+
+// WebhookOf converts a webhook for the wire.
+func WebhookOf(h *belay.WebhookInfo) Webhook {
+	return Webhook{
+		Name: h.Name, WebhookTerms: WebhookTermsOf(&h.Webhook), Version: h.Version, Paused: h.Paused,
+		CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, UpdatedBy: h.UpdatedBy, Recent: h.Recent,
+		Deliveries: h.Deliveries, Refused: h.Refused,
+	}
+}
+
+// Info converts a webhook from the wire.
+func (w *Webhook) Info() (belay.WebhookInfo, error) {
+	h, err := w.WebhookTerms.Webhook(w.Name)
+	return belay.WebhookInfo{
+		Webhook: h, Version: w.Version, Paused: w.Paused, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
+		UpdatedBy: w.UpdatedBy, Recent: w.Recent, Deliveries: w.Deliveries,
+		Refused: w.Refused,
+	}, err
+}
+
+// Webhooks is a page of webhooks.
+type Webhooks struct {
+	Webhooks []Webhook `json:"webhooks"`
+	Next     string    `json:"next,omitempty" doc:"The cursor of the next page."`
+}
+
+// ChangeWebhook pauses or resumes a webhook.
+type ChangeWebhook struct{ By }
+
+// TestDelivery is a delivery that an operator makes.
+type TestDelivery struct {
+	ID      string            `json:"id" minLength:"1" maxLength:"150" doc:"The id of the delivery. A repeat with the same id starts nothing."`
+	Type    string            `json:"type,omitempty" maxLength:"200" doc:"The name of the event."`
+	Headers map[string]string `json:"headers,omitempty" doc:"The headers that expressions can read, with names in lower case."`
+	Data    json.RawMessage   `json:"data" doc:"The body as JSON."`
+	Actor   string            `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
+}
+
+// ReplayDelivery replays a delivery.
+type ReplayDelivery struct {
+	Actor string `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
+}
+
+// WebhookPath is the path of a webhook.
+func WebhookPath(name string) string { return "/v1/webhooks/" + url.PathEscape(name) }
+
+// DeliveryPath is the path of a delivery.
+func DeliveryPath(name, id string) string { return WebhookPath(name) + "/deliveries/" + url.PathEscape(id) }
