@@ -20,6 +20,8 @@ type Delivery struct {
 	Ping                 bool
 }
 
-func Verify(belay.WebhookScheme, *belay.WebhookHMAC, [][]byte, *Request) (d Delivery, err error) { return }
-func Decode(h http.Header, b []byte) (v any, err error)                                        { err = json.Unmarshal(b, &v); return }
-func Headers(belay.WebhookScheme, *belay.WebhookHMAC, http.Header) map[string]string           { return nil }
+func Verify(belay.WebhookScheme, *belay.WebhookHMAC, [][]byte, *Request) (Delivery, error) {
+	return Delivery{}, &belay.Error{Code: belay.CodeUnauthorized, Message: "no signature is known yet"}
+}
+func Decode(h http.Header, b []byte) (v any, err error)                              { err = json.Unmarshal(b, &v); return }
+func Headers(belay.WebhookScheme, *belay.WebhookHMAC, http.Header) map[string]string { return nil }
