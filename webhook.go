@@ -154,7 +154,7 @@ type WebhookInfo struct {
 	// Deliveries counts the accepted deliveries by their outcomes since the webhook was created.
 	Deliveries map[WebhookOutcome]int64 `json:"deliveries,omitempty"`
 	// Refused are the newest requests that the server which answers has refused since its start, the newest first,
-	// because their signatures were wrong. The Backend does not store them.
+	// for example because their signatures were wrong. The Backend does not store them.
 	Refused []WebhookRefusal `json:"refused,omitempty"`
 }
 

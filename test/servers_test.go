@@ -20,7 +20,8 @@ import (
 // group is several real servers on one database.
 type group struct {
 	*place
-	url     string // the address of the database; empty for the data directory of the place
+	url     string   // the address of the database; empty for the data directory of the place
+	env     []string // more variables of the environment
 	members []*member
 }
 
@@ -32,9 +33,9 @@ type member struct {
 	client *client.Client
 }
 
-func newGroup(t *testing.T, url string, size int) *group {
+func newGroup(t *testing.T, url string, size int, env ...string) *group {
 	t.Helper()
-	f := &group{place: newPlace(t), url: url}
+	f := &group{place: newPlace(t), url: url, env: env}
 	for range size {
 		m := &member{group: f, listen: freeAddress(t)}
 		m.start()
@@ -64,6 +65,7 @@ func freeAddress(t *testing.T) string {
 func (m *member) start() {
 	m.group.t.Helper()
 	cmd := m.group.command("serve", "--listen", m.listen)
+	cmd.Env = append(cmd.Env, m.group.env...)
 	if m.group.url != "" {
 		cmd.Env = append(cmd.Env, "BELAY_STORE="+m.group.url)
 	}

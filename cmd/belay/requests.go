@@ -10,7 +10,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/config"
-	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/httptask"
 	"github.com/belaydev/belay/internal/reach"
 	"github.com/belaydev/belay/internal/secretref"
@@ -69,7 +68,7 @@ func owners(ctx context.Context, b belay.Backend, parent belay.ExecutionID) ([]s
 
 // webhookSecrets finds the secrets of webhooks. A rule allows a secret to all webhooks by the name webhook, or to one
 // by the name webhook:NAME.
-func webhookSecrets(c *config.Config, log *slog.Logger) (httpapi.Secrets, error) {
+func webhookSecrets(c *config.Config, log *slog.Logger) (func(webhook, name string) (string, error), error) {
 	s, err := secretsOf(c, log)
 	if err != nil {
 		return nil, err

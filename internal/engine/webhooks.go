@@ -137,7 +137,8 @@ func (r *Reader) startedData(ctx context.Context, out *belay.WebhookDeliveryData
 	if len(x.TriggerPayload) > 0 {
 		if err := json.Unmarshal(x.TriggerPayload, &p); err != nil {
 			return &belay.Error{
-				Code: belay.CodeInternal, Op: "read delivery " + out.ID, Message: "its trigger payload cannot be read", Err: err,
+				Code: belay.CodeInternal, Op: "read delivery " + out.ID, Message: "its trigger payload cannot be read",
+				Err: err,
 			}
 		}
 	}
@@ -183,7 +184,8 @@ func (e *Engine) receive(ctx context.Context, d belay.WebhookEvent, op belay.OpI
 		if d.IfVersion != 0 && d.IfVersion != info.Version {
 			return belay.WebhookDelivery{}, &belay.Error{
 				Code: belay.CodeConflict, Op: "deliver to webhook " + d.Webhook,
-				Message: fmt.Sprintf("the version of the webhook is %d, not %d: read it again", info.Version, d.IfVersion),
+				Message: fmt.Sprintf("the version of the webhook is %d, not %d: read it again", info.Version,
+					d.IfVersion),
 			}
 		}
 		c := &machine.Receive{

@@ -47,7 +47,9 @@ type Hooks struct {
 }
 
 // NewHooks returns an empty Hooks.
-func NewHooks() *Hooks { return &Hooks{known: make(map[string]*hook), missing: make(map[string]time.Time)} }
+func NewHooks() *Hooks {
+	return &Hooks{known: make(map[string]*hook), missing: make(map[string]time.Time)}
+}
 
 // hook is what the server knows of one webhook.
 type hook struct {
@@ -141,11 +143,16 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
 		Webhook: name, IfVersion: info.Version, ID: delivery.ID, Type: delivery.Event, Data: data,
 		Headers: webhook.Headers(info.Scheme, info.HMAC, r.Header),
 	})
-	if err != nil {
-		if belay.CodeOf(err) == belay.CodeConflict {
-			h.forget(name) // an operator has changed the webhook at this moment
-			err = &belay.Error{Code: belay.CodeUnavailable, Message: "the webhook was changed; try again", RetryAfter: time.Second}
+	switch code := belay.CodeOf(err); {
+	case err == nil:
+	case code == belay.CodeConflict: // an operator has changed the webhook at this moment
+		h.forget(name)
+		return &belay.Error{
+			Code: belay.CodeUnavailable, Message: "the webhook was changed; try again", RetryAfter: time.Second,
 		}
+	default:
+		h.refuse(name, r, err)
+		h.count(name, "refused")
 		return err
 	}
 	h.count(name, string(got.Outcome))
@@ -206,13 +213,17 @@ func (h *hooks) signed(info *belay.WebhookInfo, r *http.Request, body []byte) (w
 		secrets = append(secrets, []byte(secret))
 	}
 	if len(secrets) == 0 {
-		h.a.o.Log.WarnContext(r.Context(), "belay: a webhook cannot read its secrets", "webhook", info.Name, "error", failed)
+		h.a.o.Log.WarnContext(r.Context(), "belay: a webhook cannot read its secrets", "webhook", info.Name,
+			"error", failed)
 		return d, &belay.Error{
-			Code: belay.CodeUnavailable, Message: "the server cannot read the secrets of this webhook; its log says why",
+			Code:       belay.CodeUnavailable,
+			Message:    "the server cannot read the secrets of this webhook; its log says why",
 			RetryAfter: pausedRetry,
 		}
 	}
-	return webhook.Verify(info.Scheme, info.HMAC, secrets, &webhook.Request{Header: r.Header, Body: body, Now: h.a.o.Now()})
+	return webhook.Verify(info.Scheme, info.HMAC, secrets, &webhook.Request{
+		Header: r.Header, Body: body, Now: h.a.o.Now(),
+	})
 }
 
 func (h *hooks) secret(webhook, name string) (string, error) {
@@ -286,7 +297,9 @@ func (h *hooks) pace(name string, perSecond int) error {
 	if k.limit.AllowN(h.a.o.Now(), 1) {
 		return nil
 	}
-	return &belay.Error{Code: belay.CodeRateLimited, Message: "the webhook gets too many deliveries", RetryAfter: time.Second}
+	return &belay.Error{
+		Code: belay.CodeRateLimited, Message: "the webhook gets too many deliveries", RetryAfter: time.Second,
+	}
 }
 
 // refuse remembers a refused request, for operators.

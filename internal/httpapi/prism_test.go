@@ -41,7 +41,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 		_, _ = w.Write([]byte("belay_up 1\n"))
 	})
 	s := serveAgentsWith(t, 100, httpapi.Options{
-		Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics,
+		Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics, Secrets: hookSecrets,
 	})
 	s.prism = startPrism(t, program, s.url)
 	w := &walker{s, documentOf(t, s)}
@@ -54,6 +54,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.gates()
 	w.documents()
 	w.schedules()
+	w.webhooks()
 	w.tasks()
 	w.deletes()
 	w.deadLetters()

@@ -62,6 +62,17 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/schedules/{name}/run":      {belay.ScopeOperate},
 	"POST /v1/schedules/{name}/backfill": {belay.ScopeOperate},
 
+	"POST /hooks/{name}":                              nil, // the signature stands in the place of a key
+	"GET /v1/webhooks":                                {belay.ScopeRead},
+	"PUT /v1/webhooks/{name}":                         {belay.ScopeOperate}, // and submit
+	"GET /v1/webhooks/{name}":                         {belay.ScopeRead},
+	"DELETE /v1/webhooks/{name}":                      {belay.ScopeOperate},
+	"POST /v1/webhooks/{name}/pause":                  {belay.ScopeOperate},
+	"POST /v1/webhooks/{name}/resume":                 {belay.ScopeOperate},
+	"POST /v1/webhooks/{name}/deliveries":             {belay.ScopeOperate}, // and submit
+	"GET /v1/webhooks/{name}/deliveries/{id}":         {belay.ScopeRead},
+	"POST /v1/webhooks/{name}/deliveries/{id}/replay": {belay.ScopeOperate}, // and submit
+
 	"GET /v1/runs":                  {belay.ScopeRead},
 	"GET /v1/runs/{id}":             {belay.ScopeRead},
 	"POST /v1/runs/{id}/checkpoint": {belay.ScopeWorker},

@@ -55,7 +55,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		_, _ = w.Write([]byte("belay_up 1\n"))
 	})
 	s := serve(t, httpapi.Options{
-		Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics,
+		Version: "test", Language: anyDocument{}, Documents: fakeDocuments{}, Metrics: metrics, Secrets: hookSecrets,
 	})
 	w := &walker{s, documentOf(t, s)}
 	w.operations()
@@ -66,6 +66,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.gates()
 	w.documents()
 	w.schedules()
+	w.webhooks()
 	w.listsRuns()
 	w.tasks()
 	w.deletes()
@@ -137,6 +138,39 @@ func (w *walker) schedules() {
 	w.step(200, "GET", path, "")
 	w.step(200, "POST", path+"/resume", "")
 	w.step(404, "POST", "/v1/schedules/none/resume", "")
+	w.step(412, "DELETE", path, "", "If-Match", `"1"`)
+	w.step(204, "DELETE", path+"?reason=why&actor=ann", "")
+	w.step(404, "GET", path, "")
+}
+
+func (w *walker) webhooks() {
+	w.t.Helper()
+	const path = "/v1/webhooks/pushes"
+	const terms = `{"scheme": "github", "secrets": ["${{ secrets.HOOK }}"], "filter": "event.type == \"push\"",
+		"execution": {"workflow": "w", "input": {"commit": "${{ event.data.after }}"}, "labels": {"team": "web"}}}`
+	w.step(201, "PUT", path, terms, "If-None-Match", "*")
+	w.step(200, "PUT", path, terms)
+	w.step(412, "PUT", path, terms, "If-Match", `"7"`)
+	w.step(422, "PUT", path, `{"scheme": "odd", "secrets": ["${{ secrets.HOOK }}"], "execution": {"workflow": "w"}}`)
+	w.step(422, "PUT", path, `{"scheme": "github", "secrets": ["hunter2"], "execution": {"workflow": "w"}}`)
+	w.step(200, "GET", "/v1/webhooks?limit=1", "")
+	const delivery = `{"id": "a/1", "type": "push", "data": {"after": "3f2a"}, "headers": {"a": "b"}, "actor": "ann"}`
+	w.step(200, "POST", path+"/deliveries", delivery)
+	w.step(200, "POST", path+"/deliveries", delivery, "If-Match", `"1"`)
+	w.step(412, "POST", path+"/deliveries", delivery, "If-Match", `"2"`)
+	w.step(200, "POST", path+"/deliveries", `{"id": "2", "data": 1}`)
+	w.step(200, "GET", path+"/deliveries/a%2F1", "")
+	w.step(404, "GET", path+"/deliveries/none", "")
+	w.step(200, "POST", path+"/deliveries/a%2F1/replay", `{"actor": "ann"}`, "Idempotency-Key", "k")
+	w.step(200, "POST", path+"/deliveries/2/replay", "")
+	w.step(404, "POST", "/hooks/none", `{}`)
+	w.step(401, "POST", "/hooks/pushes", `{}`)
+	body := `{"after": "3f2a"}`
+	w.step(200, "POST", "/hooks/pushes", body, github(hookSecret, "d1", body)...)
+	w.step(200, "GET", path, "")
+	w.step(200, "POST", path+"/pause", `{"reason": "why", "actor": "ann"}`)
+	w.step(503, "POST", "/hooks/pushes", body, github(hookSecret, "d2", body)...)
+	w.step(200, "POST", path+"/resume", "")
 	w.step(412, "DELETE", path, "", "If-Match", `"1"`)
 	w.step(204, "DELETE", path+"?reason=why&actor=ann", "")
 	w.step(404, "GET", path, "")

@@ -101,7 +101,7 @@ func (a *api) webhooks() {
 	add(a, route{
 		id: "getWebhook", method: http.MethodGet, path: "/v1/webhooks/{name}", tag: "webhooks",
 		summary: "Read a webhook, with its newest deliveries", scopes: read,
-		doc:    "refused has the newest requests that the server which answers has refused, because their signatures were wrong.",
+		doc:    "refused has the newest requests that the server which answers has refused, for example because their signatures were wrong.",
 		errors: []int{http.StatusUnprocessableEntity},
 	}, func(ctx context.Context, in *webhookAt) (*webhookReply, error) {
 		h, err := a.b.Webhook(ctx, in.Name)

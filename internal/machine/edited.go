@@ -51,7 +51,8 @@ func (b *edited) expect(op, what string, exists bool, version int, none bool) er
 	case version > 0 && !exists:
 		return refuse(belay.CodeConflict, op, "there is no such %s, and so no version %d", what, version)
 	case version > 0 && b.Edit != version:
-		return refuse(belay.CodeConflict, op, "the version of the %s is %d, not %d: read it again", what, b.Edit, version)
+		return refuse(belay.CodeConflict, op, "the version of the %s is %d, not %d: read it again", what, b.Edit,
+			version)
 	}
 	return nil
 }

@@ -188,8 +188,8 @@ func (h *webhook) known(w *world, c *Receive) (out belay.WebhookDelivery, found 
 	if s := c.Submit(); s != nil && !found {
 		row, stored := w.keys[s.key()]
 		out, found = belay.WebhookDelivery{
-			ID: e.ID, Type: e.Type, At: w.Now.Time(), By: e.By, Execution: row.Execution, Outcome: belay.DeliveryStarted,
-			Bytes: len(e.Data),
+			ID: e.ID, Type: e.Type, At: w.Now.Time(), By: e.By, Execution: row.Execution,
+			Outcome: belay.DeliveryStarted, Bytes: len(e.Data),
 		}, stored
 	}
 	if found && out.Outcome == belay.DeliveryStarted {
@@ -254,7 +254,8 @@ func FindDelivery(o *Object, id string) (KeptDelivery, error) {
 	i := slices.IndexFunc(b.Recent, func(d delivery) bool { return d.ID == id })
 	if i < 0 {
 		return KeptDelivery{}, refuse(belay.CodeNotFound, "read delivery "+id,
-			"the webhook %s does not remember this delivery; it remembers the newest %d", o.Name, belay.MaxRecentDeliveries)
+			"the webhook %s does not remember this delivery; it remembers the newest %d", o.Name,
+			belay.MaxRecentDeliveries)
 	}
 	d := &b.Recent[i]
 	k := KeptDelivery{WebhookDelivery: d.WebhookDelivery, Payload: d.Kept == keptPayload}

@@ -148,8 +148,8 @@ func checkScheduled(op string, s *belay.Schedule) error {
 		return err
 	}
 	if x.Concurrency != nil && s.Overlap != belay.AllowAll {
-		return refuse(belay.CodeInvalid, op, "with the overlap %s the execution of a schedule has no concurrency; Belay sets "+
-			"it", s.Overlap)
+		return refuse(belay.CodeInvalid, op,
+			"with the overlap %s the execution of a schedule has no concurrency; Belay sets it", s.Overlap)
 	}
 	sample := *s
 	if sample.Execution.Document != "" {

@@ -107,7 +107,8 @@ func (c *PutWebhook) check() error {
 	case len(h.Secrets) < 1 || len(h.Secrets) > 2:
 		return refuse(belay.CodeInvalid, op, "a webhook has one secret, or two while one replaces the other")
 	case h.MaxBytes < 1 || h.MaxBytes > belay.MaxDeliveryBytes:
-		return refuse(belay.CodeInvalid, op, "max_bytes is %d; it can be from 1 to %d", h.MaxBytes, belay.MaxDeliveryBytes)
+		return refuse(belay.CodeInvalid, op, "max_bytes is %d; it can be from 1 to %d", h.MaxBytes,
+			belay.MaxDeliveryBytes)
 	case h.Rate < 1 || h.Rate > maxDeliveryRate:
 		return refuse(belay.CodeInvalid, op, "rate is %d per second; it can be from 1 to %d", h.Rate, maxDeliveryRate)
 	}
@@ -117,7 +118,28 @@ func (c *PutWebhook) check() error {
 	if l, set := h.Execution.Labels[belay.LabelWebhook]; set && l != h.Name {
 		return refuse(belay.CodeInvalid, op, "the label %s is %q; Belay sets it to %q", belay.LabelWebhook, l, h.Name)
 	}
-	return checkTriggered(op, "webhook", &h.Execution)
+	if err := checkTriggered(op, "webhook", &h.Execution); err != nil {
+		return err
+	}
+	return checkReceived(h)
+}
+
+// checkReceived checks the description of the executions of a webhook, without the input and the values of the labels,
+// which each delivery decides.
+func checkReceived(h *belay.Webhook) error {
+	x := h.Execution
+	x.Input, x.Labels = nil, make(map[string]string, len(x.Labels))
+	for name := range h.Execution.Labels {
+		x.Labels[name] = "x"
+	}
+	if x.Document != "" {
+		x.Document, x.Workflow = "", "document"
+	}
+	c := &Receive{
+		Event: belay.WebhookEvent{Webhook: h.Name, ID: "x", Data: json.RawMessage("null")}, Execution: &x,
+		ID: belay.ExecutionID{1},
+	}
+	return c.Submit().check()
 }
 
 // maxDeliveryRate is the largest number of deliveries per second that a webhook can allow.
@@ -308,7 +330,8 @@ func checkDelivery(op string, e *belay.WebhookEvent) error {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' }
 	switch {
 	case e.ID == "" || len(e.ID) > maxDeliveryID || strings.ContainsFunc(e.ID, odd):
-		return refuse(belay.CodeInvalid, op, "the id of a delivery has 1 to %d printable characters of ASCII", maxDeliveryID)
+		return refuse(belay.CodeInvalid, op, "the id of a delivery has 1 to %d printable characters of ASCII",
+			maxDeliveryID)
 	case e.By != "" && e.By != byTest && e.By != byReplay:
 		return refuse(belay.CodeInvalid, op, "by is %q; it can be %s", e.By, byTest)
 	}

@@ -181,7 +181,9 @@ var layers = map[string]layer{
 
 	// The HTTP API on any Backend.
 	"internal/httpapi": {
-		down:    []string{".", "internal/catalog", "internal/diff", "internal/machine", "internal/webhook", "internal/wire"},
+		down: []string{
+			".", "internal/catalog", "internal/diff", "internal/machine", "internal/webhook", "internal/wire",
+		},
 		modules: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/time"},
 	},
 

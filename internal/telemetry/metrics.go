@@ -67,8 +67,8 @@ func New(version, commit string) *Metrics {
 		refused: counter("belay_stale_writes_refused_total",
 			"Writes refused because their sender does not own the execution any more.", "op"),
 		slots: counter("belay_schedule_slots_total", "Slots of schedules, by what happened to them.", "outcome"),
-		deliveries: counter("belay_webhook_deliveries_total", "Requests to webhooks, by the webhook (none if there is no "+
-			"such webhook) and by what happened to them.", "webhook", "outcome"),
+		deliveries: counter("belay_webhook_deliveries_total", "Requests to webhooks, by the webhook (none if there "+
+			"is no such webhook) and by what happened to them.", "webhook", "outcome"),
 		started: histogram("belay_schedule_to_start_seconds",
 			"Time from when an execution was due until its run began.", queued),
 		claim: histogram("belay_claim_seconds",
@@ -89,8 +89,8 @@ func New(version, commit string) *Metrics {
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.started, m.claim, m.commit, m.batch,
-		m.detection, build, m.requests, m.answered,
+		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.started, m.claim, m.commit,
+		m.batch, m.detection, build, m.requests, m.answered,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.begin()
@@ -140,7 +140,9 @@ func (m *Metrics) Request(method, route string, status int, took time.Duration) 
 }
 
 // Delivery counts a request to a webhook. It is meant for httpapi.Options.Deliveries.
-func (m *Metrics) Delivery(webhook, outcome string) { m.deliveries.WithLabelValues(webhook, outcome).Inc() }
+func (m *Metrics) Delivery(webhook, outcome string) {
+	m.deliveries.WithLabelValues(webhook, outcome).Inc()
+}
 
 // Observe counts the events of a batch. It is meant for engine.Options.Observe.
 func (m *Metrics) Observe(o *engine.Observation) {

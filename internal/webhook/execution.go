@@ -1,12 +1,14 @@
 package webhook
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/definition"
@@ -22,8 +24,8 @@ func (Rules) Check(h *belay.Webhook) error {
 	}
 	for _, s := range h.Secrets {
 		if SecretName(s) == "" {
-			return invalid("a secret of a webhook is a reference such as ${{ secrets.GITHUB_HOOK }}, and not the secret " +
-				"itself: the configuration of the server says where the secret is")
+			return invalid("a secret of a webhook is a reference such as ${{ secrets.GITHUB_HOOK }}, and not the " +
+				"secret itself: the configuration of the server says where the secret is")
 		}
 	}
 	if len(h.Secrets) == 2 && h.Secrets[0] == h.Secrets[1] {
@@ -88,6 +90,11 @@ func Execution(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (*belay.Sub
 	if err != nil {
 		return nil, err
 	}
+	x := h.Execution
+	if p == (programs{}) && x.Workflow != httpRequests {
+		x.Input = e.Data
+		return &x, nil
+	}
 	env, err := environment(h, e)
 	if err != nil {
 		return nil, err
@@ -105,7 +112,6 @@ func Execution(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (*belay.Sub
 			return nil, ErrFiltered
 		}
 	}
-	x := h.Execution
 	if x.Input, err = p.inputOf(&x, e, env); err != nil {
 		return nil, err
 	}
@@ -116,8 +122,10 @@ func Execution(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (*belay.Sub
 // environment gives expressions the values of a delivery. Its data comes from a stranger, so that no value may become a
 // reference to a secret.
 func environment(h *belay.Webhook, e *belay.WebhookEvent) (*definition.Env, error) {
-	data, err := definition.Decode(e.Data)
-	if err != nil {
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.UseNumber()
+	var data any
+	if err := d.Decode(&data); err != nil {
 		return nil, invalid("the data of the delivery: %v", err)
 	}
 	headers := make(map[string]any, len(e.Headers))
@@ -125,8 +133,35 @@ func environment(h *belay.Webhook, e *belay.WebhookEvent) (*definition.Env, erro
 		headers[name] = value
 	}
 	return &definition.Env{NoReferences: true, Event: map[string]any{
-		"id": e.ID, "type": e.Type, "source": h.Name, "headers": headers, "data": data,
+		"id": e.ID, "type": e.Type, "source": h.Name, "headers": headers, "data": numbers(data),
 	}}, nil
+}
+
+// exact is the largest integer up to which every JSON program reads all integers exactly.
+const exact = 1 << 53
+
+// numbers replaces the numbers of package json by those of expressions. A number that expressions cannot read exactly
+// becomes a text, so that it reaches the input as the sender has written it.
+func numbers(v any) any {
+	switch x := v.(type) {
+	case json.Number:
+		if n, err := x.Int64(); err == nil && -exact <= n && n <= exact {
+			return int(n)
+		}
+		if f, err := x.Float64(); err == nil && strings.ContainsAny(x.String(), ".eE") {
+			return f
+		}
+		return x.String()
+	case []any:
+		for i := range x {
+			x[i] = numbers(x[i])
+		}
+	case map[string]any:
+		for k := range x {
+			x[k] = numbers(x[k])
+		}
+	}
+	return v
 }
 
 // httpRequests is the built-in workflow that makes HTTP requests. It resolves references to secrets in its input.

@@ -53,7 +53,7 @@ type Webhook struct {
 	UpdatedBy  string                         `json:"updated_by,omitempty"`
 	Recent     []belay.WebhookDelivery        `json:"recent,omitempty" doc:"The newest deliveries without duplicates, the newest first, 50 at most. Not in lists."`
 	Deliveries map[belay.WebhookOutcome]int64 `json:"deliveries,omitempty" doc:"The number of deliveries by outcome: started, filtered, failed."`
-	Refused    []belay.WebhookRefusal         `json:"refused,omitempty" doc:"The newest requests that the server which answers has refused, because their signatures were wrong. Not in lists."`
+	Refused    []belay.WebhookRefusal         `json:"refused,omitempty" doc:"The newest requests that the server which answers has refused, for example because their signatures were wrong. Not in lists."`
 }
 
 // WebhookOf converts a webhook for the wire.
@@ -102,4 +102,6 @@ type ReplayDelivery struct {
 func WebhookPath(name string) string { return "/v1/webhooks/" + url.PathEscape(name) }
 
 // DeliveryPath is the path of a delivery.
-func DeliveryPath(name, id string) string { return WebhookPath(name) + "/deliveries/" + url.PathEscape(id) }
+func DeliveryPath(name, id string) string {
+	return WebhookPath(name) + "/deliveries/" + url.PathEscape(id)
+}

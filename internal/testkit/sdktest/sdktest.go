@@ -41,7 +41,7 @@ func Run(t *testing.T, open Open, groups ...string) {
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
 		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"Documents", documents}, {"Resources", resources},
 		{"DeadLetters", letters}, {"Repairs", repairs}, {"Runs", runs}, {"Details", details}, {"States", follows},
-		{"Services", services}, {"Replays", replays}, {"Schedules", schedules},
+		{"Services", services}, {"Replays", replays}, {"Schedules", schedules}, {"Webhooks", webhooks},
 	} {
 		if len(groups) > 0 && !slices.Contains(groups, group.name) {
 			continue

@@ -1,0 +1,236 @@
+package sdktest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// putWebhook sets a webhook of workflow w.
+func (e *env) putWebhook(name string, with ...func(*belay.WebhookPut)) belay.WebhookPutResult {
+	e.Helper()
+	p := belay.WebhookPut{Webhook: belay.Webhook{
+		Name: name, Scheme: belay.SchemeGitHub, Secrets: []string{"${{ secrets.HOOK }}"},
+		Execution: belay.Submission{Workflow: "w"},
+	}, Actor: "me"}
+	for _, f := range with {
+		f(&p)
+	}
+	r, err := e.b.PutWebhook(e.ctx, p)
+	if err != nil {
+		e.Fatalf("put webhook %s: %v", name, err)
+	}
+	return r
+}
+
+// deliver makes a test delivery.
+func (e *env) deliver(webhook, id, data string, with ...func(*belay.WebhookEvent)) belay.WebhookDelivery {
+	e.Helper()
+	d := belay.WebhookEvent{
+		Webhook: webhook, ID: id, Type: "push", Data: json.RawMessage(data), By: "test", Actor: "me",
+		Headers: map[string]string{"x-kind": "odd"},
+	}
+	for _, f := range with {
+		f(&d)
+	}
+	r, err := e.b.Deliver(e.ctx, d)
+	if err != nil {
+		e.Fatalf("deliver %s to %s: %v", id, webhook, err)
+	}
+	return r
+}
+
+var webhooks = []testCase{
+	{"a delivery starts one execution", func(e *env) {
+		first := e.putWebhook("h")
+		if !first.Created || !first.Changed || first.Version != 1 || first.UpdatedBy != "me" ||
+			first.MaxBytes != belay.MaxDeliveryBytes || first.Rate != belay.DefaultDeliveryRate {
+			e.Errorf("%+v", first)
+		}
+		if again := e.putWebhook("h"); again.Created || again.Changed || again.Version != 1 {
+			e.Errorf("%+v", again)
+		}
+		d := e.deliver("h", "a/b", `{"n": 9007199254740993}`)
+		x := e.detail(d.Execution)
+		var p belay.WebhookPayload
+		if err := json.Unmarshal(x.TriggerPayload, &p); err != nil || d.Outcome != belay.DeliveryStarted ||
+			x.Trigger != belay.TriggerWebhook || x.CreatedBy != "me" || x.Labels[belay.LabelWebhook] != "h" ||
+			!strings.Contains(string(x.Input), "9007199254740993") || p.Webhook != "h" || p.ID != "a/b" ||
+			p.By != "test" || p.Headers["x-kind"] != "odd" || p.Type != "push" {
+			e.Errorf("%+v of %+v with %s, %v", x, d, x.TriggerPayload, err)
+		}
+		same := e.deliver("h", "a/b", `{"n": 2}`)
+		if same.Outcome != belay.DeliveryDuplicate || same.Execution != d.Execution {
+			e.Errorf("%+v", same)
+		}
+		page, err := e.b.Webhooks(e.ctx, belay.WebhookFilter{})
+		e.must(err)
+		if len(page.Webhooks) != 1 || page.Webhooks[0].Name != "h" || len(page.Webhooks[0].Recent) != 0 {
+			e.Errorf("%+v", page)
+		}
+		h, err := e.b.Webhook(e.ctx, "h")
+		e.must(err)
+		if len(h.Recent) != 1 || h.Recent[0].Execution != d.Execution || h.Deliveries[belay.DeliveryStarted] != 1 {
+			e.Errorf("%+v", h)
+		}
+		data, err := e.b.WebhookDelivery(e.ctx, "h", "a/b")
+		e.must(err)
+		if !strings.Contains(string(data.Data), "9007199254740993") || data.Headers["x-kind"] != "odd" {
+			e.Errorf("%+v", data)
+		}
+	}},
+	{"a filter and a mapping decide about a delivery", func(e *env) {
+		e.putWebhook("h", func(p *belay.WebhookPut) {
+			p.Filter = `event.type == "push" && event.data.ref in ["main", "next"] && event.headers["x-kind"] == "odd"`
+			p.Execution.Input = json.RawMessage(
+				`{"commit": "${{ event.data.after }}", "n": "${{ event.data.n }}", "of": "${{ event.source }}/${{ event.id }}"}`)
+			p.Execution.Labels = map[string]string{"ref": "${{ event.data.ref }}", "team": "web"}
+		})
+		if d := e.deliver("h", "1", `{"ref": "other"}`); d.Outcome != belay.DeliveryFiltered || !d.Execution.IsZero() {
+			e.Errorf("%+v", d)
+		}
+		d := e.deliver("h", "2", `{"ref": "main", "after": "3f2a", "n": 7}`)
+		x := e.get(d.Execution)
+		labels := map[string]string{"ref": "main", "team": "web", belay.LabelWebhook: "h"}
+		if string(x.Input) != `{"commit":"3f2a","n":7,"of":"h/2"}` || !maps.Equal(x.Labels, labels) {
+			e.Errorf("%s with %v", x.Input, x.Labels)
+		}
+		failed := e.deliver("h", "3", `{"ref": "next", "after": ["x"]}`, func(d *belay.WebhookEvent) {
+			d.Data = json.RawMessage(`{"ref": ["next"]}`)
+		})
+		if failed.Outcome != belay.DeliveryFiltered { // a list is not in the list
+			e.Errorf("%+v", failed)
+		}
+		h, err := e.b.Webhook(e.ctx, "h")
+		e.must(err)
+		if got := fmt.Sprint(h.Deliveries); got != "map[filtered:2 started:1]" {
+			e.Errorf("%s", got)
+		}
+		replayed, err := e.b.ReplayDelivery(e.ctx, belay.WebhookReplay{Webhook: "h", ID: "1", Actor: "ann", Op: e.op()})
+		e.must(err)
+		if x := e.detail(replayed.Execution); x.CreatedBy != "ann" || replayed.By != "replay" {
+			e.Errorf("%+v of %+v", x, replayed)
+		}
+	}},
+	{"a delivery of which nothing can be made says why, and can be repeated and replayed", func(e *env) {
+		e.putWebhook("h", func(p *belay.WebhookPut) {
+			p.Execution.Labels = map[string]string{"ref": "${{ event.data.ref }}"}
+		})
+		bad := `{"ref": ["main"]}`
+		if d := e.deliver("h", "1", bad); d.Outcome != belay.DeliveryFailed || !strings.Contains(d.Text, "ref") {
+			e.Errorf("%+v", d)
+		}
+		if d := e.deliver("h", "1", bad); d.Outcome != belay.DeliveryFailed {
+			e.Errorf("%+v", d)
+		}
+		e.putWebhook("h")
+		op := e.op()
+		for i, want := range []belay.WebhookOutcome{belay.DeliveryStarted, belay.DeliveryDuplicate} {
+			d, err := e.b.ReplayDelivery(e.ctx, belay.WebhookReplay{Webhook: "h", ID: "1", Op: op})
+			e.must(err)
+			if d.Outcome != want || string(e.get(d.Execution).Input) != strings.ReplaceAll(bad, " ", "") &&
+				string(e.get(d.Execution).Input) != bad {
+				e.Errorf("replay %d: %+v", i, d)
+			}
+		}
+		_, err := e.b.ReplayDelivery(e.ctx, belay.WebhookReplay{Webhook: "h", ID: "none"})
+		e.refused("an unknown delivery", err, belay.CodeNotFound, "")
+	}},
+	{"large data is kept beside the execution", func(e *env) {
+		e.putWebhook("h", func(p *belay.WebhookPut) { p.Execution.Input = json.RawMessage(`1`) })
+		data := `"` + strings.Repeat("x", 200<<10) + `"`
+		e.deliver("h", "1", data)
+		got, err := e.b.WebhookDelivery(e.ctx, "h", "1")
+		e.must(err)
+		if string(got.Data) != data || got.Bytes != len(data) {
+			e.Errorf("%d bytes, %d are named", len(got.Data), got.Bytes)
+		}
+	}},
+	{"a paused webhook takes tests only, and a removed one nothing", func(e *env) {
+		e.putWebhook("h")
+		change := func(a belay.WebhookAction) {
+			_, err := e.b.ChangeWebhook(e.ctx, belay.WebhookChange{Name: "h", Action: a, Actor: "me", Reason: "why"})
+			e.must(err)
+		}
+		change(belay.WebhookPauseAction)
+		h, err := e.b.Webhook(e.ctx, "h")
+		e.must(err)
+		if h.Paused == nil || h.Paused.By != "me" || h.Paused.Reason != "why" || h.Version != 2 {
+			e.Errorf("%+v", h)
+		}
+		e.deliver("h", "1", `1`)
+		change(belay.WebhookResume)
+		change(belay.WebhookRemove)
+		_, err = e.b.Deliver(e.ctx, belay.WebhookEvent{Webhook: "h", ID: "2", Data: json.RawMessage(`1`), By: "test"})
+		e.refused("a delivery to no webhook", err, belay.CodeNotFound, "")
+		_, err = e.b.Webhook(e.ctx, "h")
+		e.refused("a removed webhook", err, belay.CodeNotFound, "")
+	}},
+	{"wrong webhooks are refused", func(e *env) {
+		for what, f := range map[string]func(*belay.WebhookPut){
+			"name":      func(p *belay.WebhookPut) { p.Name = "a/b" },
+			"no secret": func(p *belay.WebhookPut) { p.Secrets = nil },
+			"a secret":  func(p *belay.WebhookPut) { p.Secrets = []string{"hunter2hunter2"} },
+			"secrets": func(p *belay.WebhookPut) {
+				p.Secrets = []string{"${{ secrets.A }}", "${{ secrets.B }}", "${{ secrets.C }}"}
+			},
+			"equal secrets": func(p *belay.WebhookPut) { p.Secrets = []string{"${{ secrets.A }}", "${{ secrets.A }}"} },
+			"filter":        func(p *belay.WebhookPut) { p.Filter = "event.data.(" },
+			"its names":     func(p *belay.WebhookPut) { p.Filter = "tasks.a.output" },
+			"input":         func(p *belay.WebhookPut) { p.Execution.Input = json.RawMessage(`"${{ input.a }}"`) },
+			"label":         func(p *belay.WebhookPut) { p.Execution.Labels = map[string]string{"webhook": "other"} },
+			"labels":        func(p *belay.WebhookPut) { p.Execution.Labels = map[string]string{"a": "${{ x }}"} },
+			"workflow":      func(p *belay.WebhookPut) { p.Execution.Workflow = "" },
+			"key":           func(p *belay.WebhookPut) { p.Execution.IdempotencyKey = "k" },
+			"rate":          func(p *belay.WebhookPut) { p.Rate = -1 },
+			"size":          func(p *belay.WebhookPut) { p.MaxBytes = belay.MaxDeliveryBytes + 1 },
+			"priority":      func(p *belay.WebhookPut) { p.Execution.Priority = 1000 },
+		} {
+			p := belay.WebhookPut{Webhook: belay.Webhook{
+				Name: "x", Scheme: belay.SchemeGitHub, Secrets: []string{"${{ secrets.HOOK }}"},
+				Execution: belay.Submission{Workflow: "w"},
+			}}
+			f(&p)
+			if _, err := e.b.PutWebhook(e.ctx, p); belay.CodeOf(err) != belay.CodeInvalid {
+				e.Errorf("%s: %v", what, err)
+			}
+		}
+		e.putWebhook("x")
+		put := belay.WebhookPut{Webhook: belay.Webhook{
+			Name: "x", Scheme: belay.SchemeGitHub, Secrets: []string{"${{ secrets.HOOK }}"},
+			Execution: belay.Submission{Workflow: "other"},
+		}, IfNew: true}
+		_, err := e.b.PutWebhook(e.ctx, put)
+		e.refused("a new webhook that exists", err, belay.CodeConflict, "")
+		put.Execution = belay.Submission{Document: "none"}
+		put.IfNew = false
+		_, err = e.b.PutWebhook(e.ctx, put)
+		e.refused("an unknown document", err, belay.CodeNotFound, "")
+	}},
+	{"a repeated change of a webhook changes nothing", func(e *env) {
+		op := e.op()
+		put := func(p *belay.WebhookPut) { p.Op = op }
+		e.putWebhook("h", put)
+		e.putWebhook("h", func(p *belay.WebhookPut) { p.Rate = 7 })
+		if again := e.putWebhook("h", put); again.Version != 2 || again.Rate != 7 || again.Changed {
+			e.Errorf("%+v", again)
+		}
+	}},
+	{"data of a delivery never becomes a reference to a secret", func(e *env) {
+		e.putWebhook("h", func(p *belay.WebhookPut) { p.Execution.Workflow = "http" })
+		d := e.deliver("h", "1", `{"url": "https://example.org/${{ secrets.HOOK }}"}`)
+		if d.Outcome != belay.DeliveryFailed {
+			e.Errorf("%+v", d)
+		}
+		e.putWebhook("h", func(p *belay.WebhookPut) {
+			p.Execution.Workflow = "http"
+			p.Execution.Input = json.RawMessage(`{"url": "https://example.org/${{ event.data.a }}{ secrets.HOOK }}"}`)
+		})
+		if d := e.deliver("h", "2", `{"a": "${"}`); d.Outcome != belay.DeliveryFailed {
+			e.Errorf("%+v", d)
+		}
+	}},
+}
