@@ -33,6 +33,8 @@ const (
 	SchemeGitLab   WebhookScheme = "gitlab" // the secret itself in a header, so that nothing protects the body
 	SchemeStripe   WebhookScheme = "stripe"
 	SchemeSlack    WebhookScheme = "slack"
+	// SchemeCloudEvents: no sender signs, because the key of the API names it. See CloudEvent.
+	SchemeCloudEvents WebhookScheme = "cloudevents"
 )
 
 // WebhookHMAC describes signatures that are keyed hashes of the body.
@@ -58,12 +60,12 @@ type Webhook struct {
 	Name   string        `json:"name"`
 	Scheme WebhookScheme `json:"scheme"`
 	HMAC   *WebhookHMAC  `json:"hmac,omitempty"`
-	// Secrets are one or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right, so that
+	// Secrets, which SchemeCloudEvents does not have, are one or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right, so that
 	// a secret can be replaced without a pause.
 	Secrets []string `json:"secrets"`
 	// Filter is an expression, such as event.type == "push". A delivery for which it is false starts nothing. An
-	// expression reads event.id, event.type, event.source (the name of the webhook), event.headers and event.data,
-	// the body.
+	// expression reads event.id, event.type, event.source (the name of the webhook, or the source of a CloudEvent),
+	// event.headers and event.data, the body.
 	Filter string `json:"filter,omitempty"`
 	// MaxBytes limits the body of a delivery; 0 means MaxDeliveryBytes.
 	MaxBytes int `json:"max_bytes,omitempty"`
@@ -79,8 +81,9 @@ type Webhook struct {
 type WebhookPayload struct {
 	Webhook string `json:"webhook"`
 	// ID is the id of the delivery, and Type the sender's name of the event.
-	ID   string `json:"id"`
-	Type string `json:"type,omitempty"`
+	ID     string `json:"id"`
+	Type   string `json:"type,omitempty"`
+	Source string `json:"source,omitempty"`
 	// By says why an execution was started other than by a signed delivery: "replay" or "test".
 	By      string            `json:"by,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
@@ -94,8 +97,10 @@ type WebhookEvent struct {
 	// IfVersion, unless it is 0, makes Webhooker.Deliver return CodeConflict if the webhook has another version.
 	IfVersion int `json:"if_version,omitempty"`
 	// ID is the id of the delivery: printable ASCII, at most 150 bytes.
-	ID      string            `json:"id"`
-	Type    string            `json:"type,omitempty"`
+	ID   string `json:"id"`
+	Type string `json:"type,omitempty"`
+	// Source is event.source in expressions; empty means the name of the webhook.
+	Source  string            `json:"source,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Data    json.RawMessage   `json:"data"`
 	// By is empty for a signed delivery, and "test" for one that an operator makes. Actor names the operator.
@@ -112,6 +117,9 @@ const (
 	DeliveryDuplicate WebhookOutcome = "duplicate" // the delivery had started an execution before
 	DeliveryFiltered  WebhookOutcome = "filtered"  // the filter was false
 	DeliveryFailed    WebhookOutcome = "failed"    // no execution can be made of it; Text says why
+	// DeliveryPaused: a CloudEvent started nothing, because the webhook is paused. Other senders are asked to repeat
+	// their deliveries instead.
+	DeliveryPaused WebhookOutcome = "paused"
 )
 
 // WebhookDelivery is a delivery that was accepted.

@@ -63,6 +63,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.schedules()
 	a.webhooks()
 	a.receive()
+	a.cloudEvents()
 	a.deadLetters()
 	a.bulk()
 	a.tasks()

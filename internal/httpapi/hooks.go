@@ -44,6 +44,9 @@ type Hooks struct {
 	known map[string]*hook
 	// missing are names without a webhook, with the times at which the server looked.
 	missing map[string]time.Time
+	// subscribers are the webhooks of CloudEvents, as they were at the time listed.
+	subscribers []belay.WebhookInfo
+	listed      time.Time
 }
 
 // NewHooks returns an empty Hooks.
@@ -83,6 +86,9 @@ func (a *api) receive() {
 	a.define(rt, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.hooks.serve(w, r); err != nil {
 			f := refuse(err)
+			if f.problem.Status == http.StatusUnauthorized {
+				f.header.Set("WWW-Authenticate", "Signature")
+			}
 			a.failed(r.Context(), rt, f)
 			f.write(w)
 		}
@@ -129,14 +135,10 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
 		h.count(name, "limited")
 		return err
 	}
-	value, err := webhook.Decode(r.Header, body)
+	data, err := webhook.Data(r.Header, body)
 	if err != nil {
 		h.refuse(name, r, err)
 		h.count(name, "refused")
-		return err
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
 		return err
 	}
 	got, err := h.a.b.Deliver(r.Context(), belay.WebhookEvent{
@@ -168,6 +170,10 @@ func answerHook(w http.ResponseWriter, scheme belay.WebhookScheme, reply hookRep
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
+	return answerJSON(w, reply)
+}
+
+func answerJSON(w http.ResponseWriter, reply any) error {
 	text, err := json.Marshal(reply)
 	if err != nil {
 		return err
@@ -183,6 +189,9 @@ func (h *hooks) verify(r *http.Request, name string, body []byte) (belay.Webhook
 	info, fresh, err := h.terms(r.Context(), name)
 	if err != nil {
 		return info, webhook.Delivery{}, err
+	}
+	if info.Scheme == belay.SchemeCloudEvents {
+		return info, webhook.Delivery{}, errNoWebhook // its events come to /v1/cloudevents
 	}
 	d, err := h.signed(&info, r, body)
 	if err != nil && !fresh && belay.CodeOf(err) == belay.CodeUnauthorized {
@@ -276,6 +285,7 @@ func (h *Hooks) forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.missing, name)
+	h.listed = time.Time{}
 	if k := h.known[name]; k != nil {
 		again := *k
 		again.read = time.Time{}
@@ -331,14 +341,114 @@ func (h *Hooks) refusals(name string) []belay.WebhookRefusal {
 // count passes the outcome of a request to the metrics. It counts all names without a webhook together, so that callers
 // cannot create series of metrics.
 func (h *hooks) count(name, outcome string) {
-	if h.a.o.Deliveries == nil {
-		return
-	}
 	h.mu.Lock()
 	known := h.known[name] != nil
 	h.mu.Unlock()
 	if !known {
 		name = "none"
 	}
-	h.a.o.Deliveries(name, outcome)
+	h.a.delivered(name, outcome)
+}
+
+func (a *api) delivered(webhook, outcome string) {
+	if a.o.Deliveries != nil {
+		a.o.Deliveries(webhook, outcome)
+	}
+}
+
+// publishReply is the answer to CloudEvents.
+type publishReply struct {
+	Events []belay.CloudEventResult `json:"events" doc:"The events, in the order of the request."`
+}
+
+// maxPublish is the largest size of the body of a request with CloudEvents, in bytes.
+const maxPublish = 4 << 20
+
+// cloudEvents adds the route that takes CloudEvents.
+func (a *api) cloudEvents() {
+	rt := &route{
+		id: "publishCloudEvents", method: http.MethodPost, path: "/v1/cloudevents", tag: "webhooks",
+		summary: "Publish CloudEvents",
+		doc: "One event in the binary or structured mode of CloudEvents 1.0, or a batch of at most 100. Each webhook of the " +
+			"scheme cloudevents whose filter is true starts an execution, once for the source and the id of an event. The " +
+			"answer comes after all commits. If it is an error, repeat the request: nothing starts twice.",
+		scopes: []belay.Scope{belay.ScopeSubmit}, body: true, raw: true, limit: maxPublish,
+		errors: []int{http.StatusConflict},
+	}
+	a.define(rt, func(w http.ResponseWriter, r *http.Request) {
+		results, err := a.hooks.publish(r)
+		if err == nil {
+			err = answerJSON(w, publishReply{results})
+		}
+		if err != nil {
+			f := refuse(err)
+			a.failed(r.Context(), rt, f)
+			f.write(w)
+		}
+	}, func(d *document) {
+		op := d.operation(rt)
+		event := d.schema(reflect.TypeFor[belay.CloudEvent](), rt.id)
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Description: "In the binary mode the attributes are in headers such as ce-id.",
+			Content: map[string]*huma.MediaType{
+				"application/cloudevents+json":       {Schema: event},
+				"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: event}},
+				"*/*":                                {},
+			},
+		}
+		op.Responses["200"] = &huma.Response{
+			Description: http.StatusText(http.StatusOK),
+			Content: map[string]*huma.MediaType{
+				"application/json": {Schema: d.schema(reflect.TypeFor[publishReply](), rt.id)},
+			},
+		}
+		d.doc().AddOperation(&op)
+	})
+}
+
+// publish delivers the events of a request to the webhooks that want them.
+func (h *hooks) publish(r *http.Request) ([]belay.CloudEventResult, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	events, err := webhook.CloudEvents(r.Header, body)
+	if err != nil {
+		return nil, err
+	}
+	to, err := h.subscribersNow(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	results, err := webhook.Publish(r.Context(), h.a.b, to, events, callerOf(r.Context()).actor(""))
+	if err != nil {
+		h.mu.Lock()
+		h.listed = time.Time{}
+		h.mu.Unlock()
+		return nil, err
+	}
+	for i := range results {
+		for _, d := range results[i].Deliveries {
+			h.a.delivered(d.Webhook, string(d.Outcome))
+		}
+	}
+	return results, nil
+}
+
+// subscribersNow lists the webhooks of CloudEvents.
+func (h *hooks) subscribersNow(ctx context.Context) ([]belay.WebhookInfo, error) {
+	now := h.a.o.Now()
+	h.mu.Lock()
+	list, fresh := h.subscribers, now.Sub(h.listed) < termsFresh
+	h.mu.Unlock()
+	if fresh {
+		return list, nil
+	}
+	list, err := webhook.Subscribers(ctx, h.a.b)
+	if err == nil {
+		h.mu.Lock()
+		h.subscribers, h.listed = list, now
+		h.mu.Unlock()
+	}
+	return list, err
 }

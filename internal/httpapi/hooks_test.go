@@ -289,7 +289,7 @@ func TestDeliveriesAreAdmitted(t *testing.T) {
 	}
 }
 
-// To make a webhook, to test it and to replay a delivery, a key needs the scopes submit and operate.
+// To make a webhook and to test it, a key needs the scopes submit and operate.
 func TestAWebhooksKeyMayAlsoSubmit(t *testing.T) {
 	s := serveHooks(t, httpapi.Options{}, hookTerms)
 	both := s.withKey("both", belay.ScopeOperate, belay.ScopeSubmit)
@@ -297,12 +297,104 @@ func TestAWebhooksKeyMayAlsoSubmit(t *testing.T) {
 	for _, r := range [][3]string{
 		{http.MethodPut, "/v1/webhooks/h", hookTerms},
 		{http.MethodPost, "/v1/webhooks/h/deliveries", `{"id": "2", "data": 1}`},
-		{http.MethodPost, "/v1/webhooks/h/deliveries/1/replay", `{}`},
 	} {
 		for _, scope := range []belay.Scope{belay.ScopeOperate, belay.ScopeSubmit} {
 			one := s.withKey("only "+string(scope)+r[1], scope)
 			one.refused(http.StatusForbidden, belay.CodeForbidden, r[0], r[1], r[2])
 		}
 		both.want(http.StatusOK, nil, r[0], r[1], r[2])
+	}
+}
+
+// subscribe makes a webhook of CloudEvents.
+func (s *server) subscribe(name, filter string) {
+	s.t.Helper()
+	s.want(http.StatusCreated, nil, http.MethodPut, "/v1/webhooks/"+name, `{"scheme": "cloudevents", "filter": "`+filter+
+		`", "execution": {"workflow": "`+name+`", "labels": {"subject": "${{ event.headers['ce-subject'] }}"}}}`)
+}
+
+// published are the outcomes of events, in the form "id: webhook outcome, …".
+func (s *server) published(status int, kind, body string) string {
+	s.t.Helper()
+	var out struct {
+		Events []belay.CloudEventResult `json:"events"`
+	}
+	if status != http.StatusOK {
+		s.want(status, nil, http.MethodPost, "/v1/cloudevents", body, "Content-Type", kind)
+		return ""
+	}
+	s.want(status, &out, http.MethodPost, "/v1/cloudevents", body, "Content-Type", kind)
+	var all []string
+	for _, e := range out.Events {
+		text := e.ID + ":"
+		for _, d := range e.Deliveries {
+			text += " " + d.Webhook + " " + string(d.Outcome)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// Each webhook of CloudEvents whose filter is true starts an execution for an event, once for its source and id.
+func TestCloudEventsStartExecutions(t *testing.T) {
+	s := serve(t, httpapi.Options{Admit: map[string]httpapi.Admission{
+		"guarded": func(context.Context, *belay.Submission) (func(belay.ExecutionID), error) {
+			return nil, &belay.Error{Code: belay.CodeForbidden, Op: "submit", Message: "it is guarded"}
+		},
+	}})
+	s.subscribe("orders", `event.type == 'order.created'`)
+	s.subscribe("all", ``)
+	s.subscribe("guarded", `event.type == 'secret'`)
+	s.subscribe("broken", `event.data.a.b > 1`)
+	s.want(http.StatusNotFound, nil, http.MethodPost, "/hooks/orders", `{}`)
+	const one, many = "application/cloudevents+json", "application/cloudevents-batch+json"
+	event := func(id, source, kind string) string {
+		return `{"specversion": "1.0", "id": "` + id + `", "source": "` + source + `", "type": "` + kind +
+			`", "subject": "s", "data": {"a": {"b": 0}}}`
+	}
+	for _, x := range []struct{ kind, body, want string }{
+		{one, event("1", "/shop", "order.created"), "1: all started orders started"},
+		{one, event("1", "/shop", "order.created"), "1: all duplicate orders duplicate"},
+		{one, event("1", "/other", "order.created"), "1: all started orders started"},
+		{
+			many, "[" + event("2", "/shop", "x") + "," + event("3", "/shop", "secret") + "]",
+			"2: all started, 3: all started guarded failed",
+		},
+		{many, "[]", ""},
+		{one, `{"specversion": "1.0", "id": "4", "source": "/s", "type": "t", "data": 1}`, "4: all started broken failed"},
+	} {
+		if got := s.published(http.StatusOK, x.kind, x.body); got != x.want {
+			t.Errorf("%s: %q, want %q", x.body, got, x.want)
+		}
+	}
+	s.published(http.StatusUnprocessableEntity, one, `{"id": "1"}`)
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/webhooks/all/pause", "")
+	if got := s.published(http.StatusOK, one, event("5", "/shop", "x")); got != "5: all paused" {
+		t.Errorf("%q", got)
+	}
+	page, err := s.b.Executions(t.Context(), belay.Filter{Workflow: "orders"})
+	if err != nil || len(page.Executions) != 2 {
+		t.Fatalf("%d executions, %v", len(page.Executions), err)
+	}
+	x, err := s.b.Execution(t.Context(), page.Executions[0].ID)
+	if err != nil || x.Trigger != belay.TriggerEvent || x.Labels["subject"] != "s" || string(x.Input) != `{"a":{"b":0}}` {
+		t.Errorf("%+v, %v", x, err)
+	}
+}
+
+// To publish events, a key needs the scope submit, and the executions name it.
+func TestPublishersNeedAKey(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	s.subscribe("all", ``)
+	const event = `{"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}`
+	key := s.withKey("shop", belay.ScopeSubmit)
+	s.withKey("reader", belay.ScopeRead, belay.ScopeOperate).published(http.StatusForbidden, "application/cloudevents+json", event)
+	s.published(http.StatusUnauthorized, "application/cloudevents+json", event)
+	if got := key.published(http.StatusOK, "application/cloudevents+json", event); got != "1: all started" {
+		t.Errorf("%q", got)
+	}
+	page, err := s.b.Executions(t.Context(), belay.Filter{Workflow: "all"})
+	if err != nil || len(page.Executions) != 1 || page.Executions[0].CreatedBy != "shop" {
+		t.Errorf("%+v, %v", page.Executions, err)
 	}
 }

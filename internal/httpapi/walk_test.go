@@ -174,6 +174,11 @@ func (w *walker) webhooks() {
 	w.step(412, "DELETE", path, "", "If-Match", `"1"`)
 	w.step(204, "DELETE", path+"?reason=why&actor=ann", "")
 	w.step(404, "GET", path, "")
+	w.step(201, "PUT", path, `{"scheme": "cloudevents", "execution": {"workflow": "w"}}`)
+	const event = `{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"a": 1}}`
+	w.step(200, "POST", "/v1/cloudevents", event, "Content-Type", "application/cloudevents+json")
+	w.step(422, "POST", "/v1/cloudevents", `{}`)
+	w.step(204, "DELETE", path, "")
 }
 
 // states reads a stream of states, which has no end, up to a change.

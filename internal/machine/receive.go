@@ -14,6 +14,7 @@ const (
 	deliveryPrefix = "webhook-delivery:"
 	// maxDeliveryID is the largest length of the id of a delivery, and maxDeliveryText of the text of a failed one.
 	maxDeliveryID, maxDeliveryText = 150, 300
+	maxDeliverySource              = 2 << 10
 	// byTest and byReplay are the values of WebhookPayload.By.
 	byTest, byReplay = "test", "replay"
 )
@@ -79,6 +80,9 @@ func (c *Receive) Submit() *Submit {
 	}
 	x, e := *c.Execution, &c.Event
 	x.ID, x.Trigger, x.Actor = c.ID, belay.TriggerWebhook, e.Actor
+	if e.Source != "" {
+		x.Trigger = belay.TriggerEvent
+	}
 	setDefault(&x.Actor, "webhook "+e.Webhook)
 	x.IdempotencyKey = deliveryPrefix + e.Webhook + ":" + e.ID
 	switch e.By {
@@ -101,7 +105,9 @@ func (c *Receive) Submit() *Submit {
 // payload is the trigger payload, and where it leaves the data.
 func (c *Receive) payload(input bool) (json.RawMessage, dataPlace) {
 	e := &c.Event
-	p := belay.WebhookPayload{Webhook: e.Webhook, ID: e.ID, Type: e.Type, By: e.By, Headers: e.Headers}
+	p := belay.WebhookPayload{
+		Webhook: e.Webhook, ID: e.ID, Type: e.Type, Source: e.Source, By: e.By, Headers: e.Headers,
+	}
 	try := func() json.RawMessage {
 		text, err := json.Marshal(&p)
 		if err != nil || len(text) > belay.MaxTriggerPayload {

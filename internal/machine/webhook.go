@@ -104,7 +104,9 @@ func (c *PutWebhook) check() error {
 	setDefault(&h.MaxBytes, belay.MaxDeliveryBytes)
 	setDefault(&h.Rate, belay.DefaultDeliveryRate)
 	switch {
-	case len(h.Secrets) < 1 || len(h.Secrets) > 2:
+	case h.Scheme == belay.SchemeCloudEvents && len(h.Secrets) > 0:
+		return refuse(belay.CodeInvalid, op, "a webhook of CloudEvents has no secret: their senders have keys of the API")
+	case h.Scheme != belay.SchemeCloudEvents && (len(h.Secrets) < 1 || len(h.Secrets) > 2):
 		return refuse(belay.CodeInvalid, op, "a webhook has one secret, or two while one replaces the other")
 	case h.MaxBytes < 1 || h.MaxBytes > belay.MaxDeliveryBytes:
 		return refuse(belay.CodeInvalid, op, "max_bytes is %d; it can be from 1 to %d", h.MaxBytes,
@@ -337,6 +339,9 @@ func checkDelivery(op string, e *belay.WebhookEvent) error {
 	}
 	if err := checkName(op, "the type", e.Type, false); err != nil {
 		return err
+	}
+	if len(e.Source) > maxDeliverySource {
+		return refuse(belay.CodeInvalid, op, "the source has %d bytes; the limit is %d", len(e.Source), maxDeliverySource)
 	}
 	if err := checkName(op, "the actor", e.Actor, false); err != nil {
 		return err

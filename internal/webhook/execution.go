@@ -1,14 +1,13 @@
 package webhook
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/definition"
@@ -19,8 +18,12 @@ type Rules struct{}
 
 // Check returns CodeInvalid if the scheme, a secret or an expression of a webhook is wrong.
 func (Rules) Check(h *belay.Webhook) error {
-	if err := Check(h.Scheme, h.HMAC); err != nil {
-		return err
+	if h.Scheme != belay.SchemeCloudEvents {
+		if err := Check(h.Scheme, h.HMAC); err != nil {
+			return err
+		}
+	} else if h.HMAC != nil {
+		return invalid("hmac is for the scheme hmac")
 	}
 	for _, s := range h.Secrets {
 		if SecretName(s) == "" {
@@ -45,10 +48,6 @@ func SecretName(reference string) string {
 		return ""
 	}
 	return m[1]
-}
-
-func invalid(format string, args ...any) *belay.Error {
-	return &belay.Error{Code: belay.CodeInvalid, Op: "webhook", Message: fmt.Sprintf(format, args...)}
 }
 
 // ErrFiltered is the error of Execution for a delivery for which the filter is false.
@@ -122,46 +121,17 @@ func Execution(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (*belay.Sub
 // environment gives expressions the values of a delivery. Its data comes from a stranger, so that no value may become a
 // reference to a secret.
 func environment(h *belay.Webhook, e *belay.WebhookEvent) (*definition.Env, error) {
-	d := json.NewDecoder(bytes.NewReader(e.Data))
-	d.UseNumber()
-	var data any
-	if err := d.Decode(&data); err != nil {
-		return nil, invalid("the data of the delivery: %v", err)
+	data, err := decodeJSON(e.Data)
+	if err != nil {
+		return nil, err
 	}
 	headers := make(map[string]any, len(e.Headers))
 	for name, value := range e.Headers {
 		headers[name] = value
 	}
 	return &definition.Env{NoReferences: true, Event: map[string]any{
-		"id": e.ID, "type": e.Type, "source": h.Name, "headers": headers, "data": numbers(data),
+		"id": e.ID, "type": e.Type, "source": cmp.Or(e.Source, h.Name), "headers": headers, "data": data,
 	}}, nil
-}
-
-// exact is the largest integer up to which every JSON program reads all integers exactly.
-const exact = 1 << 53
-
-// numbers replaces the numbers of package json by those of expressions. A number that expressions cannot read exactly
-// becomes a text, so that it reaches the input as the sender has written it.
-func numbers(v any) any {
-	switch x := v.(type) {
-	case json.Number:
-		if n, err := x.Int64(); err == nil && -exact <= n && n <= exact {
-			return int(n)
-		}
-		if f, err := x.Float64(); err == nil && strings.ContainsAny(x.String(), ".eE") {
-			return f
-		}
-		return x.String()
-	case []any:
-		for i := range x {
-			x[i] = numbers(x[i])
-		}
-	case map[string]any:
-		for k := range x {
-			x[k] = numbers(x[k])
-		}
-	}
-	return v
 }
 
 // httpRequests is the built-in workflow that makes HTTP requests. It resolves references to secrets in its input.

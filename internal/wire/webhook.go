@@ -10,9 +10,9 @@ import (
 
 // WebhookTerms are the signatures and the executions of a webhook.
 type WebhookTerms struct {
-	Scheme    belay.WebhookScheme `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack" doc:"How the sender signs its deliveries."`
+	Scheme    belay.WebhookScheme `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack,cloudevents" doc:"How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents."`
 	HMAC      *belay.WebhookHMAC  `json:"hmac,omitempty" doc:"Describes the signature. For the scheme hmac only."`
-	Secrets   []string            `json:"secrets" minItems:"1" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right."`
+	Secrets   []string            `json:"secrets,omitempty" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents."`
 	Filter    string              `json:"filter,omitempty" maxLength:"4096" doc:"An expression. A delivery for which it is false starts nothing."`
 	MaxBytes  int                 `json:"max_bytes,omitempty" minimum:"0" doc:"The largest body; without it, 1 MiB, which is also the maximum."`
 	Rate      int                 `json:"rate,omitempty" minimum:"0" doc:"The deliveries per second that one server accepts; without it, 50."`
