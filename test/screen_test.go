@@ -183,6 +183,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 		ask("schedules", "backfill", name, "--from", hostileText)
 		ask("schedules", "get", name)
 	}
+	askWebhooks(ask, text, bytes)
 	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)
@@ -210,6 +211,8 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	see(p.belay("__complete", "workers", "drain", ""))
 	see(p.belay("__complete", "keys", "revoke", ""))
 	see(p.belay("__complete", "schedules", "get", ""))
+	see(p.belay("__complete", "webhooks", "get", ""))
+	see(p.belay("__complete", "webhooks", "delivery", "hostile", ""))
 	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,
 		-1) {
 		if !covered[line[1]] {
@@ -229,4 +232,30 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	}
 	server.signal(syscall.SIGTERM)
 	see(server.wait(patience).want(0))
+}
+
+// askWebhooks runs the commands for webhooks; text and bytes are the hostile texts as JSON.
+func askWebhooks(ask func(...string), text, bytes string) {
+	for _, scheme := range []string{hostileText, "github"} {
+		ask("webhooks", "set", "hostile", "--scheme", scheme, "--secret", hostileText, hostileText)
+		ask("webhooks", "set", "hostile", "--scheme", scheme, "--secret", "HOOK", "--label",
+			hostileText+"="+hostileText, "--input", bytes, "--filter", "event.id != "+text, hostileText)
+	}
+	ask("webhooks", "set", "hostile", "--scheme", "hmac", "--secret", "HOOK", "--filter", hostileText,
+		"--hmac-header", hostileText, hostileText)
+	ask("webhooks", "ls")
+	for _, name := range []string{"hostile", hostileText} {
+		ask("webhooks", "test", name, "--id", "hostile", "--type", hostileText, "--body", bytes, "--header",
+			hostileText+"="+hostileText)
+		ask("webhooks", "test", name, "--id", hostileText, "--header", hostileText)
+		ask("webhooks", "pause", name, "--reason", hostileText)
+		ask("webhooks", "get", name)
+		ask("webhooks", "deliveries", name)
+		ask("webhooks", "deliveries", name, "--outcome", hostileText)
+		ask("webhooks", "replay", name, "hostile")
+		for _, delivery := range []string{"hostile", hostileText} {
+			ask("webhooks", "delivery", name, delivery)
+		}
+		ask("webhooks", "resume", name, "--reason", hostileText)
+	}
 }

@@ -41,6 +41,9 @@ type reader interface {
 	Document(ctx context.Context, name string, version int) (belay.Document, error)
 	Schedules(ctx context.Context, f belay.ScheduleFilter) (belay.SchedulePage, error)
 	Schedule(ctx context.Context, name string) (belay.ScheduleInfo, error)
+	Webhooks(ctx context.Context, f belay.WebhookFilter) (belay.WebhookPage, error)
+	Webhook(ctx context.Context, name string) (belay.WebhookInfo, error)
+	WebhookDelivery(ctx context.Context, webhook, id string) (belay.WebhookDeliveryData, error)
 	DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error)
 	DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error)
 	DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail, error)
@@ -79,6 +82,17 @@ func (a *app) reading(ctx context.Context, f func(reader) error) error {
 		}
 	}
 	return err
+}
+
+// asking calls f like reading, but prefers the process that runs the engine of the data directory to the files: a
+// server knows which requests it has refused, and the files do not.
+func (a *app) asking(ctx context.Context, f func(reader) error) error {
+	if a.store == "" && a.server == "" {
+		if b, err := datadir.Dial(ctx, a.data, datadir.Options{InJob: process.InJob}); err == nil {
+			return closing(b, f(b))
+		}
+	}
+	return a.reading(ctx, f)
 }
 
 // openReader opens the files of the data directory's store for reading. It refuses a directory into

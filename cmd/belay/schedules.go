@@ -43,64 +43,33 @@ belay ls --label schedule=nightly lists the executions of a schedule.`,
 }
 
 // completeSchedules offers the names of schedules to the shell.
-func (a *app) completeSchedules(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	_ = a.reading(c.Context(), func(r reader) error {
-		page, err := r.Schedules(c.Context(), belay.ScheduleFilter{Limit: 100})
+func (a *app) completeSchedules() cobra.CompletionFunc {
+	return a.completeNamed(func(ctx context.Context, r reader) (names []string, err error) {
+		page, err := r.Schedules(ctx, belay.ScheduleFilter{Limit: 100})
 		for i := range page.Schedules {
 			names = append(names, page.Schedules[i].Name+"\t"+timesOf(&page.Schedules[i].Schedule))
 		}
-		return err
+		return names, err
 	})
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) schedulesLsCommand() *cobra.Command {
-	limit := 0
-	c := &cobra.Command{
-		Use: "ls", Short: "List the schedules", Args: none,
-		Long: `List the schedules with their next slot and the outcome of the newest one: started, skipped
+	return a.listCommand("schedules", `List the schedules with their next slot and the outcome of the newest one: started, skipped
 (an earlier execution had not ended), missed (no server was running), failed (the
-submission was refused) or done (it had been started before).`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return usage("--limit is %d; it must be 1 at least", limit)
-			}
-			return a.reading(c.Context(), func(r reader) error { return a.listSchedules(c.Context(), r, limit) })
-		},
-	}
-	c.Flags().IntVarP(&limit, "limit", "n", 1000, "the largest number of schedules to list")
-	return a.readFlag(c)
+submission was refused) or done (it had been started before).`, a.listSchedules)
 }
 
 func (a *app) listSchedules(ctx context.Context, r reader, limit int) error {
-	all := []belay.ScheduleInfo{}
-	var more bool
-	for f := (belay.ScheduleFilter{Limit: min(limit, 1000)}); ; {
-		page, err := r.Schedules(ctx, f)
-		if err != nil {
-			return err
-		}
-		all = append(all, page.Schedules...)
-		f.Cursor = page.Next
-		if more = len(all) > limit || len(all) == limit && f.Cursor != ""; more || f.Cursor == "" {
-			all = all[:min(len(all), limit)]
-			break
-		}
-	}
-	if more {
-		fmt.Fprintf(a.err, "belay: there are more than %d; list more of them with --limit\n", limit)
+	all, err := upTo(a, limit, func(cursor string, most int) ([]belay.ScheduleInfo, string, error) {
+		page, err := r.Schedules(ctx, belay.ScheduleFilter{Cursor: cursor, Limit: most})
+		return page.Schedules, page.Next, err
+	})
+	if err != nil {
+		return err
 	}
 	defer a.noteNoSlots(all...)
 	if a.output == "json" {
-		out := make([]wire.Schedule, len(all)) // the JSON of the HTTP API
-		for i := range all {
-			out[i] = wire.ScheduleOf(&all[i])
-		}
-		return screen.PrintJSON(a.out, out)
+		return screen.PrintJSON(a.out, wired(all, wire.ScheduleOf))
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(a.out, "no schedules; belay schedules set makes one")
@@ -139,7 +108,7 @@ func timesOf(s *belay.Schedule) string {
 	return text
 }
 
-// startsOf names the workflow or document that a schedule starts.
+// startsOf names the workflow or document that a schedule or a webhook starts.
 func startsOf(s *belay.Submission) string {
 	if s.Document != "" {
 		return s.Document
@@ -167,7 +136,7 @@ func newestOf(s *belay.ScheduleInfo) string {
 func (a *app) schedulesGetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "get NAME", Short: "Show a schedule, its next ten slots and its newest ones",
-		Args: exactly("the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Args: exactly("the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.reading(c.Context(), func(r reader) error {
 				s, err := r.Schedule(c.Context(), args[0])
@@ -202,16 +171,9 @@ func (a *app) printSchedule(s *belay.ScheduleInfo) error {
 	if p := s.Paused; p != nil {
 		line("paused", done(since(p.At)+" ago", p.By, p.Reason))
 	}
-	counts := make([]string, 0, len(s.Slots))
-	for _, o := range []belay.ScheduleOutcome{
-		belay.SlotStarted, belay.SlotSkipped, belay.SlotMissed, belay.SlotFailed, belay.SlotDone,
-	} {
-		if n := s.Slots[o]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, o))
-		}
-	}
-	if len(counts) > 0 {
-		line("slots", strings.Join(counts, ", "))
+	if counts := countsOf(s.Slots, belay.SlotStarted, belay.SlotSkipped, belay.SlotMissed, belay.SlotFailed,
+		belay.SlotDone); counts != "" {
+		line("slots", counts)
 	}
 	a.printTimes(s.Next, s.TimeZone)
 	return a.printSlots(s.Recent)
@@ -252,18 +214,15 @@ func (a *app) printSlots(slots []belay.ScheduleSlot) error {
 	t := screen.NewTable(a.out, "SLOT", "OUTCOME", "EXECUTION", "ABOUT")
 	for i := range slots {
 		s := &slots[i]
-		outcome, id := string(s.Outcome), "-"
+		outcome := string(s.Outcome)
 		if s.Count > 1 {
 			outcome += fmt.Sprintf(" (%d)", s.Count)
-		}
-		if !s.Execution.IsZero() {
-			id = s.Execution.String()
 		}
 		about := strings.TrimSpace(s.By + " " + s.Text)
 		if late := s.At.Sub(s.Slot); s.By == "" && s.Outcome == belay.SlotStarted && late > time.Minute {
 			about = strings.TrimSpace(screen.Short(late) + " late " + about)
 		}
-		t.Row(s.Slot.UTC().Format("2006-01-02 15:04:05Z"), outcome, id, dash(about))
+		t.Row(s.Slot.UTC().Format("2006-01-02 15:04:05Z"), outcome, idOrDash(s.Execution), dash(about))
 	}
 	return t.Flush()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -44,7 +45,7 @@ var overlapWords = []string{
 func (a *app) setScheduleCommand() *cobra.Command {
 	var times timesFlags
 	var work submitFlags
-	reason, version, isNew := "", 0, false
+	var edit editFlags
 	c := &cobra.Command{
 		Use:   "set NAME [WORKFLOW] [flags] [-- COMMAND [ARG…]]",
 		Short: "Create a schedule, or change it",
@@ -62,12 +63,7 @@ after now. The executions are described as for belay submit.
   buffer_all    up to 1,000 executions wait
   cancel_other  the earlier execution is cancelled
   allow_all     they run at the same time`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 || c.ArgsLenAtDash() == 0 {
-				return usage("name the schedule, as in: belay schedules set nightly --cron @daily --document nightly")
-			}
-			return nil
-		},
+		Args: namedFirst("schedule", "nightly --cron @daily --document nightly"),
 		RunE: func(c *cobra.Command, args []string) error {
 			x, err := work.submission(args[1:], c.ArgsLenAtDash()-1, c.InOrStdin())
 			if err != nil {
@@ -75,8 +71,8 @@ after now. The executions are described as for belay submit.
 			}
 			x.ID, x.Actor = belay.ExecutionID{}, ""
 			p := belay.SchedulePut{
-				Schedule: times.schedule(args[0]), IfVersion: version, IfNew: isNew, Reason: reason, Actor: actor(),
-				Op: belay.OpID(embedded.NewID()),
+				Schedule: times.schedule(args[0]), IfVersion: edit.version, IfNew: edit.isNew, Reason: edit.reason,
+				Actor: actor(), Op: belay.OpID(embedded.NewID()),
 			}
 			p.Execution = x
 			return a.setSchedule(c, &p)
@@ -89,9 +85,7 @@ after now. The executions are described as for belay submit.
 	c.Flags().DurationVar(&times.catchUp, "catch-up", 0,
 		"how late a slot may start after no server was running; 0 means 1h")
 	work.register(a, c)
-	c.Flags().IntVar(&version, "if-version", 0, "change the schedule only if it has this `version`")
-	c.Flags().BoolVar(&isNew, "new", false, "create the schedule only if there is none of this name")
-	c.Flags().StringVar(&reason, "reason", "", "the reason, which the audit records")
+	edit.register(c, "schedule")
 	_ = c.RegisterFlagCompletionFunc("overlap", cobra.FixedCompletions(overlapWords,
 		cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -124,14 +118,7 @@ func (a *app) setSchedule(c *cobra.Command, p *belay.SchedulePut) error {
 }
 
 func (a *app) printPut(r *belay.SchedulePutResult) {
-	word := "is unchanged"
-	switch {
-	case r.Created:
-		word = "is created"
-	case r.Changed:
-		word = "is changed"
-	}
-	fmt.Fprintf(a.out, "%s %s (version %d)\n", r.Name, word, r.Version)
+	a.printEdited(r.Name, r.Created, r.Changed, r.Version)
 	if r.Paused != nil {
 		fmt.Fprintf(a.out, "it is paused; belay schedules resume %s continues it\n", r.Name)
 	}
@@ -155,34 +142,25 @@ func (a *app) removeScheduleCommand() *cobra.Command {
 }
 
 func (a *app) changeScheduleCommand(action belay.ScheduleAction, use, short, long string) *cobra.Command {
-	reason := ""
-	c := &cobra.Command{
-		Use: use, Short: short, Long: long, Args: exactly("the name of a schedule"),
-		ValidArgsFunction: a.completeSchedules,
-		RunE: func(c *cobra.Command, args []string) error {
-			ctx := named(c)
-			return a.writing(ctx, func(b belay.Backend) error {
-				r, err := b.ChangeSchedule(ctx, belay.ScheduleChange{
-					Name: args[0], Action: action, Reason: reason, Actor: actor(), Op: belay.OpID(embedded.NewID()),
-				})
-				if err != nil {
-					return err
-				}
-				words := map[belay.ScheduleAction]string{
-					belay.SchedulePauseAction: "is paused", belay.ScheduleResume: "is resumed",
-					belay.ScheduleRemove: "is removed",
-				}
-				if a.output == "json" {
-					return screen.PrintJSON(a.out, wire.ScheduleOf(&r.Schedule))
-				}
-				fmt.Fprintf(a.out, "%s %s\n", args[0], words[action])
-				a.printTimes(r.Schedule.Next[:min(3, len(r.Schedule.Next))], r.Schedule.TimeZone)
-				return nil
+	return a.editCommand(&cobra.Command{Use: use, Short: short, Long: long}, "the name of a schedule",
+		a.completeSchedules(), func(ctx context.Context, b belay.Backend, name, reason string) error {
+			r, err := b.ChangeSchedule(ctx, belay.ScheduleChange{
+				Name: name, Action: action, Reason: reason, Actor: actor(), Op: belay.OpID(embedded.NewID()),
 			})
-		},
-	}
-	c.Flags().StringVar(&reason, "reason", "", "the reason, which the audit records")
-	return c
+			if err != nil {
+				return err
+			}
+			words := map[belay.ScheduleAction]string{
+				belay.SchedulePauseAction: "is paused", belay.ScheduleResume: "is resumed",
+				belay.ScheduleRemove: "is removed",
+			}
+			if a.output == "json" {
+				return screen.PrintJSON(a.out, wire.ScheduleOf(&r.Schedule))
+			}
+			fmt.Fprintf(a.out, "%s %s\n", name, words[action])
+			a.printTimes(r.Schedule.Next[:min(3, len(r.Schedule.Next))], r.Schedule.TimeZone)
+			return nil
+		})
 }
 
 func (a *app) runScheduleCommand() *cobra.Command {
@@ -207,7 +185,7 @@ func (a *app) startSlotsCommand(use, short, long string, action belay.ScheduleAc
 	var from, to, overlap, reason string
 	c := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: exactly("the name of a schedule"),
-		ValidArgsFunction: a.completeSchedules,
+		ValidArgsFunction: a.completeSchedules(),
 		RunE: func(c *cobra.Command, args []string) error {
 			change := belay.ScheduleChange{
 				Name: args[0], Action: action, Overlap: belay.ScheduleOverlap(overlap), Reason: reason, Actor: actor(),

@@ -131,9 +131,18 @@ func (f *submitFlags) register(a *app, c *cobra.Command) {
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
-// submission returns the submission that the command line describes. dash is the number of
-// arguments before --, or negative if there is no --.
+// submission returns the submission that the command line describes, and checks the input of a built-in workflow. dash
+// is the number of arguments before --, or negative if there is no --.
 func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (belay.Submission, error) {
+	s, err := f.described(args, dash, stdin)
+	if err == nil {
+		err = checkInput(s.Workflow, s.Input)
+	}
+	return s, err
+}
+
+// described returns the submission that the command line describes, with an input that may contain expressions.
+func (f *submitFlags) described(args []string, dash int, stdin io.Reader) (belay.Submission, error) {
 	var command []string
 	if dash >= 0 {
 		args, command = args[:dash], args[dash:]
@@ -185,9 +194,6 @@ func (f *submitFlags) submission(args []string, dash int, stdin io.Reader) (bela
 		err = f.command(&s, command)
 	} else {
 		s.Input, err = payload("input", f.input, belay.MaxPayload, stdin)
-	}
-	if err == nil {
-		err = checkInput(s.Workflow, s.Input)
 	}
 	return s, err
 }

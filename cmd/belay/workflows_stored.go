@@ -89,22 +89,12 @@ not deprecated.`,
 }
 
 func (a *app) listDocuments(ctx context.Context, r reader, limit int) error {
-	all := []belay.DocumentInfo{}
-	var more bool
-	for f := (belay.DocumentFilter{Limit: min(limit, 1000)}); ; {
-		page, err := r.Documents(ctx, f)
-		if err != nil {
-			return err
-		}
-		all = append(all, page.Documents...)
-		f.Cursor = page.Next
-		if more = len(all) > limit || len(all) == limit && f.Cursor != ""; more || f.Cursor == "" {
-			all = all[:min(len(all), limit)]
-			break
-		}
-	}
-	if more {
-		fmt.Fprintf(a.err, "belay: there are more than %d; list more of them with --limit\n", limit)
+	all, err := upTo(a, limit, func(cursor string, most int) ([]belay.DocumentInfo, string, error) {
+		page, err := r.Documents(ctx, belay.DocumentFilter{Cursor: cursor, Limit: most})
+		return page.Documents, page.Next, err
+	})
+	if err != nil {
+		return err
 	}
 	if a.output == "json" {
 		return screen.PrintJSON(a.out, all)

@@ -20,7 +20,8 @@
 //	  - for lists the workflows whose executions may use the secret, or * for all workflows. An HTTP
 //	    request that another execution starts belongs to the workflow http and to the workflow of that
 //	    execution, so either name allows it. Every document is an execution of the workflow document,
-//	    whatever its own name is: a rule for document allows the secret to all documents.
+//	    whatever its own name is: a rule for document allows the secret to all documents. The name
+//	    webhook:NAME stands for a webhook, and webhook for all webhooks.
 //	  - to lists the hosts to which an HTTP request may send the secret, as patterns of package reach,
 //	    or * for all hosts that requests may reach. Without to, a request may send the secret to no
 //	    host, except that a secret may be the whole URL of the request.
