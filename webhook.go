@@ -60,8 +60,8 @@ type Webhook struct {
 	Name   string        `json:"name"`
 	Scheme WebhookScheme `json:"scheme"`
 	HMAC   *WebhookHMAC  `json:"hmac,omitempty"`
-	// Secrets, which SchemeCloudEvents does not have, are one or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right, so that
-	// a secret can be replaced without a pause.
+	// Secrets, which SchemeCloudEvents does not have, are one or two references such as ${{ secrets.GITHUB_HOOK }}.
+	// A signature with either is right, so that a secret can be replaced without a pause.
 	Secrets []string `json:"secrets"`
 	// Filter is an expression, such as event.type == "push". A delivery for which it is false starts nothing. An
 	// expression reads event.id, event.type, event.source (the name of the webhook, or the source of a CloudEvent),

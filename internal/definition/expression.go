@@ -323,12 +323,29 @@ func (l *lookup) finish() {
 		}
 		switch c.root.Value {
 		case "tasks":
-			l.task(c)
+			if slices.Contains(l.words, "tasks") {
+				l.task(c)
+			}
 		case "input":
 			l.program.inputs = append(l.program.inputs, c.keys)
 		case "item", "index":
 			l.program.Item = true
+		case "event":
+			l.event(c)
 		}
+	}
+}
+
+// eventKeys are what an expression can read of an event.
+var eventKeys = []string{"data", "headers", "id", "source", "type"}
+
+func (l *lookup) event(c *chain) {
+	switch {
+	case !slices.Contains(l.words, "event"): // a variable of the expression, or an unknown name
+	case len(c.keys) == 0:
+		l.refuse(c.root, "name what you want of the event, as in event.data")
+	case !slices.Contains(eventKeys, c.keys[0]):
+		l.refuse(c.root, "an event has no %s; %s", c.keys[0], orList(c.keys[0], eventKeys))
 	}
 }
 

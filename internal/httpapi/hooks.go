@@ -30,6 +30,12 @@ const (
 	mostRefused = 10
 	// pausedRetry is when the sender of a paused webhook should try again.
 	pausedRetry = time.Minute
+	// rereadAfter is how old the terms are at least that are read again because a signature is wrong under them.
+	rereadAfter = 100 * time.Millisecond
+	// newNames is how many names per second may be looked up that the server does not know.
+	newNames = 100
+	// warnAgain is how often the log says that the secrets of a webhook cannot be read.
+	warnAgain = time.Minute
 )
 
 // hooks receives deliveries: requests that need no key, because their signatures name their senders.
@@ -44,6 +50,7 @@ type Hooks struct {
 	known map[string]*hook
 	// missing are names without a webhook, with the times at which the server looked.
 	missing map[string]time.Time
+	lookups *rate.Limiter // of names that the server does not know
 	// subscribers are the webhooks of CloudEvents, as they were at the time listed.
 	subscribers []belay.WebhookInfo
 	listed      time.Time
@@ -51,7 +58,10 @@ type Hooks struct {
 
 // NewHooks returns an empty Hooks.
 func NewHooks() *Hooks {
-	return &Hooks{known: make(map[string]*hook), missing: make(map[string]time.Time)}
+	return &Hooks{
+		known: make(map[string]*hook), missing: make(map[string]time.Time),
+		lookups: rate.NewLimiter(newNames, 2*newNames),
+	}
 }
 
 // hook is what the server knows of one webhook.
@@ -59,6 +69,7 @@ type hook struct {
 	info    belay.WebhookInfo
 	read    time.Time // zero if the terms must be read again
 	limit   *rate.Limiter
+	warned  time.Time
 	refused []belay.WebhookRefusal // the newest first
 }
 
@@ -97,12 +108,15 @@ func (a *api) receive() {
 		op.Parameters = parametersOf(d.schemas(), reflect.TypeFor[webhookAt]())
 		op.RequestBody = &huma.RequestBody{
 			Required: true, Description: "The delivery, as its sender has signed it.",
-			Content: map[string]*huma.MediaType{"*/*": {}},
+			Content: map[string]*huma.MediaType{
+				"application/json": {Schema: &huma.Schema{}}, "application/x-www-form-urlencoded": {}, "*/*": {},
+			},
 		}
 		op.Responses["200"] = &huma.Response{
 			Description: http.StatusText(http.StatusOK),
 			Content: map[string]*huma.MediaType{
 				"application/json": {Schema: d.schema(reflect.TypeFor[hookReply](), rt.id)},
+				"text/plain":       {Schema: &huma.Schema{Type: huma.TypeString}},
 			},
 		}
 		d.doc().AddOperation(&op)
@@ -123,13 +137,16 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case delivery.Challenge != "":
+		h.count(name, "ping")
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, err := io.WriteString(w, delivery.Challenge)
 		return err
 	case delivery.Ping:
+		h.count(name, "ping")
 		return answerHook(w, info.Scheme, hookReply{Outcome: outcomePing})
 	case info.Paused != nil:
-		return &belay.Error{Code: belay.CodeUnavailable, Message: "the webhook is paused", RetryAfter: pausedRetry}
+		h.count(name, "paused")
+		return later("the webhook is paused", pausedRetry)
 	}
 	if err := h.pace(name, info.Rate); err != nil {
 		h.count(name, "limited")
@@ -149,9 +166,7 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
 	case err == nil:
 	case code == belay.CodeConflict: // an operator has changed the webhook at this moment
 		h.forget(name)
-		return &belay.Error{
-			Code: belay.CodeUnavailable, Message: "the webhook was changed; try again", RetryAfter: time.Second,
-		}
+		return later("the webhook was changed; try again", time.Second)
 	default:
 		h.refuse(name, r, err)
 		h.count(name, "refused")
@@ -164,9 +179,17 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
 	return answerHook(w, info.Scheme, hookReply{got.Outcome, got.Execution})
 }
 
+// later asks the sender to repeat the delivery. The store is not the reason.
+func later(message string, after time.Duration) error {
+	f := refuse(&belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: after})
+	f.cause = nil
+	return f
+}
+
 // answerHook writes the answer to an accepted delivery. Slack shows a text in an answer to the user, so it gets none.
 func answerHook(w http.ResponseWriter, scheme belay.WebhookScheme, reply hookReply) error {
 	if scheme == belay.SchemeSlack {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
@@ -186,7 +209,7 @@ func answerJSON(w http.ResponseWriter, reply any) error {
 // verify finds the webhook and the sender's signature. If the signature is wrong under terms that may have changed
 // since, verify reads the terms again.
 func (h *hooks) verify(r *http.Request, name string, body []byte) (belay.WebhookInfo, webhook.Delivery, error) {
-	info, fresh, err := h.terms(r.Context(), name)
+	info, age, err := h.terms(r.Context(), name)
 	if err != nil {
 		return info, webhook.Delivery{}, err
 	}
@@ -194,7 +217,7 @@ func (h *hooks) verify(r *http.Request, name string, body []byte) (belay.Webhook
 		return info, webhook.Delivery{}, errNoWebhook // its events come to /v1/cloudevents
 	}
 	d, err := h.signed(&info, r, body)
-	if err != nil && !fresh && belay.CodeOf(err) == belay.CodeUnauthorized {
+	if err != nil && age >= rereadAfter && belay.CodeOf(err) == belay.CodeUnauthorized {
 		h.forget(name)
 		if info, _, err = h.terms(r.Context(), name); err == nil {
 			d, err = h.signed(&info, r, body)
@@ -222,13 +245,8 @@ func (h *hooks) signed(info *belay.WebhookInfo, r *http.Request, body []byte) (w
 		secrets = append(secrets, []byte(secret))
 	}
 	if len(secrets) == 0 {
-		h.a.o.Log.WarnContext(r.Context(), "belay: a webhook cannot read its secrets", "webhook", info.Name,
-			"error", failed)
-		return d, &belay.Error{
-			Code:       belay.CodeUnavailable,
-			Message:    "the server cannot read the secrets of this webhook; its log says why",
-			RetryAfter: pausedRetry,
-		}
+		h.warn(r.Context(), info.Name, failed)
+		return d, later("the server cannot read the secrets of this webhook; its log says why", pausedRetry)
 	}
 	return webhook.Verify(info.Scheme, info.HMAC, secrets, &webhook.Request{
 		Header: r.Header, Body: body, Now: h.a.o.Now(),
@@ -242,17 +260,34 @@ func (h *hooks) secret(webhook, name string) (string, error) {
 	return h.a.o.Secrets(webhook, name)
 }
 
-// terms returns the terms of a webhook, and whether they were read just now.
-func (h *hooks) terms(ctx context.Context, name string) (info belay.WebhookInfo, fresh bool, err error) {
+// warn logs that the secrets of a webhook cannot be read.
+func (h *hooks) warn(ctx context.Context, name string, err error) {
+	now := h.a.o.Now()
+	h.mu.Lock()
+	k := h.known[name]
+	quiet := k == nil || now.Sub(k.warned) < warnAgain
+	if !quiet {
+		k.warned = now
+	}
+	h.mu.Unlock()
+	if !quiet {
+		h.a.o.Log.WarnContext(ctx, "belay: a webhook cannot read its secrets", "webhook", name, "error", err)
+	}
+}
+
+// terms returns the terms of a webhook, and their age.
+func (h *hooks) terms(ctx context.Context, name string) (info belay.WebhookInfo, age time.Duration, err error) {
 	now := h.a.o.Now()
 	h.mu.Lock()
 	k, missing := h.known[name], h.missing[name]
 	h.mu.Unlock()
 	switch {
 	case k != nil && now.Sub(k.read) < termsFresh:
-		return k.info, false, nil
+		return k.info, now.Sub(k.read), nil
 	case now.Sub(missing) < termsFresh:
-		return info, true, errNoWebhook
+		return info, 0, errNoWebhook
+	case k == nil && !h.lookups.AllowN(now, 1):
+		return info, 0, later("the server gets many requests for webhooks that it does not know", time.Second)
 	}
 	info, err = h.a.b.Webhook(ctx, name)
 	info.Recent = nil
@@ -264,17 +299,17 @@ func (h *hooks) terms(ctx context.Context, name string) (info belay.WebhookInfo,
 			clear(h.missing)
 		}
 		h.missing[name] = now
-		return info, true, errNoWebhook
+		return info, 0, errNoWebhook
 	}
 	if err != nil {
-		return info, true, err
+		return info, 0, err
 	}
 	next := &hook{info: info, read: now}
 	if k := h.known[name]; k != nil {
-		next.limit, next.refused = k.limit, k.refused
+		next.limit, next.refused, next.warned = k.limit, k.refused, k.warned
 	}
 	h.known[name] = next
-	return info, true, nil
+	return info, 0, nil
 }
 
 // errNoWebhook does not name commands, because it is for strangers.
@@ -369,8 +404,8 @@ func (a *api) cloudEvents() {
 	rt := &route{
 		id: "publishCloudEvents", method: http.MethodPost, path: "/v1/cloudevents", tag: "webhooks",
 		summary: "Publish CloudEvents",
-		doc: "One event in the binary or structured mode of CloudEvents 1.0, or a batch of at most 100. Each webhook of the " +
-			"scheme cloudevents whose filter is true starts an execution, once for the source and the id of an event. The " +
+		doc: "The body has an event in the binary or structured mode of CloudEvents 1.0, or a batch of at most 100. Each " +
+			"webhook of the scheme cloudevents whose filter is true starts an execution, once for the source and the id of an event. The " +
 			"answer comes after all commits. If it is an error, repeat the request: nothing starts twice.",
 		scopes: []belay.Scope{belay.ScopeSubmit}, body: true, raw: true, limit: maxPublish,
 		errors: []int{http.StatusConflict},
@@ -393,7 +428,7 @@ func (a *api) cloudEvents() {
 			Content: map[string]*huma.MediaType{
 				"application/cloudevents+json":       {Schema: event},
 				"application/cloudevents-batch+json": {Schema: &huma.Schema{Type: huma.TypeArray, Items: event}},
-				"*/*":                                {},
+				"application/json":                   {Schema: &huma.Schema{}}, "*/*": {},
 			},
 		}
 		op.Responses["200"] = &huma.Response{

@@ -388,7 +388,8 @@ func TestPublishersNeedAKey(t *testing.T) {
 	s.subscribe("all", ``)
 	const event = `{"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}`
 	key := s.withKey("shop", belay.ScopeSubmit)
-	s.withKey("reader", belay.ScopeRead, belay.ScopeOperate).published(http.StatusForbidden, "application/cloudevents+json", event)
+	s.withKey("reader", belay.ScopeRead, belay.ScopeOperate).published(http.StatusForbidden,
+		"application/cloudevents+json", event)
 	s.published(http.StatusUnauthorized, "application/cloudevents+json", event)
 	if got := key.published(http.StatusOK, "application/cloudevents+json", event); got != "1: all started" {
 		t.Errorf("%q", got)

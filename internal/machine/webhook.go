@@ -105,7 +105,8 @@ func (c *PutWebhook) check() error {
 	setDefault(&h.Rate, belay.DefaultDeliveryRate)
 	switch {
 	case h.Scheme == belay.SchemeCloudEvents && len(h.Secrets) > 0:
-		return refuse(belay.CodeInvalid, op, "a webhook of CloudEvents has no secret: their senders have keys of the API")
+		return refuse(belay.CodeInvalid, op,
+			"a webhook of CloudEvents has no secret: their senders have keys of the API")
 	case h.Scheme != belay.SchemeCloudEvents && (len(h.Secrets) < 1 || len(h.Secrets) > 2):
 		return refuse(belay.CodeInvalid, op, "a webhook has one secret, or two while one replaces the other")
 	case h.MaxBytes < 1 || h.MaxBytes > belay.MaxDeliveryBytes:
@@ -341,7 +342,8 @@ func checkDelivery(op string, e *belay.WebhookEvent) error {
 		return err
 	}
 	if len(e.Source) > maxDeliverySource {
-		return refuse(belay.CodeInvalid, op, "the source has %d bytes; the limit is %d", len(e.Source), maxDeliverySource)
+		return refuse(belay.CodeInvalid, op, "the source has %d bytes; the limit is %d", len(e.Source),
+			maxDeliverySource)
 	}
 	if err := checkName(op, "the actor", e.Actor, false); err != nil {
 		return err

@@ -24,8 +24,8 @@ const (
 // reserved lists headers that WebhookHMAC cannot name: they have another meaning, proxies change them, or they carry
 // the credentials of a person.
 var reserved = []string{
-	"authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "forwarded",
-	"host", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
+	"authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect",
+	"forwarded", "host", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
 // Check returns CodeInvalid if there is no such scheme, or if h does not describe its signatures: h is nil for every

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/belaydev/belay"
@@ -37,9 +38,10 @@ const (
 	attributePrefix = "Ce-"
 )
 
-// CloudEvents reads the events of a request in the binary, the structured or the batched mode of the HTTP binding of
-// CloudEvents 1.0 (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md). Its
-// errors have CodeInvalid.
+// CloudEvents reads the events of a request in the binary, the structured or the batched mode of the HTTP binding
+// of CloudEvents 1.0
+// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md). Its errors have
+// CodeInvalid.
 func CloudEvents(header http.Header, body []byte) ([]belay.CloudEvent, error) {
 	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil && header.Get("Content-Type") != "" {
@@ -156,8 +158,8 @@ func binary(header http.Header, kind string, body []byte) (belay.CloudEvent, err
 		attributes[strings.ToLower(short)] = v
 	}
 	if len(attributes) == 0 {
-		return belay.CloudEvent{}, invalid("this is no CloudEvent: the Content-Type is neither %s nor %s, and there are "+
-			"no headers such as ce-id", structuredType, batchType)
+		return belay.CloudEvent{}, invalid("this is no CloudEvent: the Content-Type is neither %s nor %s, and there "+
+			"are no headers such as ce-id", structuredType, batchType)
 	}
 	attributes["datacontenttype"] = kind
 	e, err := event(attributes)
@@ -177,7 +179,7 @@ func event(attributes map[string]string) (e belay.CloudEvent, err error) {
 		switch {
 		case !attributeName.MatchString(name):
 			return e, invalid("the name of an attribute has lower-case letters and digits, and %.60q has others", name)
-		case len(v) > maxAttribute || !utf8.ValidString(v) || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' }):
+		case len(v) > maxAttribute || !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl):
 			return e, invalid("the attribute %s is no text, or has more than %d bytes", name, maxAttribute)
 		}
 		switch name {
@@ -287,12 +289,12 @@ func eventID(e *belay.CloudEvent) string {
 // publishers is the largest number of deliveries that Publish makes at the same time.
 const publishers = 32
 
-// Publish delivers events to each of the webhooks whose filter is true for them. If it returns an error, the caller can
-// repeat the call: what was started is not started again. actor names who has sent the events. The error has CodeUnavailable if a webhook was changed since
-// the list was read.
-func Publish(ctx context.Context, b belay.Webhooker, to []belay.WebhookInfo, events []belay.CloudEvent, actor string) (
-	[]belay.CloudEventResult, error,
-) {
+// Publish delivers events to each of the webhooks whose filter is true for them. If it returns an error, the caller
+// can repeat the call: what was started is not started again. actor names who has sent the events. The error has
+// CodeUnavailable if a webhook was changed since the list was read.
+func Publish(
+	ctx context.Context, b belay.Webhooker, to []belay.WebhookInfo, events []belay.CloudEvent, actor string,
+) ([]belay.CloudEventResult, error) {
 	results := make([]belay.CloudEventResult, len(events))
 	var work []func() error
 	for i := range events {
@@ -305,7 +307,9 @@ func Publish(ctx context.Context, b belay.Webhooker, to []belay.WebhookInfo, eve
 				continue
 			}
 			at := len(r.Deliveries)
-			r.Deliveries = append(r.Deliveries, belay.CloudEventDelivery{Webhook: d.Webhook, Outcome: belay.DeliveryPaused})
+			r.Deliveries = append(r.Deliveries, belay.CloudEventDelivery{
+				Webhook: d.Webhook, Outcome: belay.DeliveryPaused,
+			})
 			if to[j].Paused == nil {
 				work = append(work, func() (err error) {
 					r.Deliveries[at], err = publish(ctx, b, d)
@@ -333,7 +337,7 @@ func Publish(ctx context.Context, b belay.Webhooker, to []belay.WebhookInfo, eve
 	return results, nil
 }
 
-// publish delivers an event to one webhook. One webhook of which no execution can be made does not stop the others.
+// publish delivers an event to one webhook. A webhook of which no execution can be made does not stop the others.
 func publish(ctx context.Context, b belay.Webhooker, d belay.WebhookEvent) (belay.CloudEventDelivery, error) {
 	out := belay.CloudEventDelivery{Webhook: d.Webhook}
 	got, err := b.Deliver(ctx, d)

@@ -31,8 +31,9 @@ func TestCloudEventsOfTheSpecification(t *testing.T) {
 		want   []belay.CloudEvent
 	}{
 		"binary": {
-			headers("ce-specversion", "1.0", "ce-type", "com.example.someevent", "ce-time", "2018-04-05T17:31:00Z", "ce-id",
-				"1234-1234-1234", "ce-source", "/mycontext/subcontext", "Content-Type", "application/json; charset=utf-8"),
+			headers("ce-specversion", "1.0", "ce-type", "com.example.someevent", "ce-time", "2018-04-05T17:31:00Z",
+				"ce-id", "1234-1234-1234", "ce-source", "/mycontext/subcontext", "Content-Type",
+				"application/json; charset=utf-8"),
 			`{ "a": 1 }`,
 			[]belay.CloudEvent{{
 				ID: "1234-1234-1234", Source: "/mycontext/subcontext", Type: "com.example.someevent", Time: at,
@@ -40,8 +41,8 @@ func TestCloudEventsOfTheSpecification(t *testing.T) {
 			}},
 		},
 		"binary, encoded": {
-			headers("ce-specversion", "1.0", "ce-type", "t", "ce-id", "1", "ce-source", "/s", "ce-subject", "Euro%20%E2%82%AC",
-				"Content-Type", "text/plain"), "hello",
+			headers("ce-specversion", "1.0", "ce-type", "t", "ce-id", "1", "ce-source", "/s", "ce-subject",
+				"Euro%20%E2%82%AC", "Content-Type", "text/plain"), "hello",
 			[]belay.CloudEvent{{
 				ID: "1", Source: "/s", Type: "t", Subject: "Euro €", DataContentType: "text/plain", Data: json.RawMessage(`"hello"`),
 			}},
@@ -52,9 +53,11 @@ func TestCloudEventsOfTheSpecification(t *testing.T) {
 				"time": "2018-04-05T17:31:00Z", "comexampleextension1": "value", "comexampleothervalue": 5, "flag": true,
 				"datacontenttype": "application/xml", "data": "<much wow=\"xml\"/>"}`,
 			[]belay.CloudEvent{{
-				ID: "C234", Source: "/mycontext", Type: "com.example.someevent", Time: at, DataContentType: "application/xml",
-				Extensions: map[string]string{"comexampleextension1": "value", "comexampleothervalue": "5", "flag": "true"},
-				Data:       json.RawMessage(`"<much wow=\"xml\"/>"`),
+				ID: "C234", Source: "/mycontext", Type: "com.example.someevent", Time: at,
+				DataContentType: "application/xml", Extensions: map[string]string{
+					"comexampleextension1": "value", "comexampleothervalue": "5", "flag": "true",
+				},
+				Data: json.RawMessage(`"<much wow=\"xml\"/>"`),
 			}},
 		},
 		"structured, with bytes": {
@@ -122,7 +125,8 @@ func TestWrongCloudEvents(t *testing.T) {
 		},
 		"odd encoding": {headers("ce-specversion", "1.0", "ce-type", "t", "ce-id", "%zz", "ce-source", "/s"), ``},
 		"no JSON": {
-			headers("ce-specversion", "1.0", "ce-type", "t", "ce-id", "1", "ce-source", "/s", "Content-Type", "application/json"),
+			headers("ce-specversion", "1.0", "ce-type", "t", "ce-id", "1", "ce-source", "/s", "Content-Type",
+				"application/json"),
 			`{`,
 		},
 	} {
@@ -137,7 +141,8 @@ func TestCloudEventsAreKnownBySourceAndID(t *testing.T) {
 	ids := make(map[string]bool)
 	for _, e := range []belay.CloudEvent{
 		{ID: "1", Source: "/a"}, {ID: "1", Source: "/b"}, {ID: "2", Source: "/a"}, {ID: "1 2", Source: "/a"},
-		{ID: strings.Repeat("x", 900), Source: "/a"}, {ID: strings.Repeat("x", 901), Source: "/a"}, {ID: "ä", Source: "/a"},
+		{ID: strings.Repeat("x", 900), Source: "/a"}, {ID: strings.Repeat("x", 901), Source: "/a"},
+		{ID: "ä", Source: "/a"},
 	} {
 		id := eventID(&e)
 		again := belay.CloudEvent{ID: e.ID, Source: e.Source, Type: "other", Data: json.RawMessage(`1`)}

@@ -26,14 +26,15 @@ const (
 
 // Decode returns the body as a value for expressions. The header Content-Type decides how it reads the body:
 //
-//   - JSON is as encoding/json decodes it, except that an integer is an int. A number outside of ±(2⁵³-1) is the text of
-//     its digits, because other readers of JSON would change it. An empty body is nil.
-//   - A form is a map of texts. A field that is repeated is a list of texts. The field payload is decoded if it is a JSON
-//     object or list, as GitHub and Slack send it.
+//   - JSON is as encoding/json decodes it, except that an integer is an int. A number outside of ±(2⁵³-1) is a text as
+//     the body has it, because other readers of JSON would change it. An empty body is nil.
+//   - A form is a map of texts. A field that is repeated is a list of texts. The field payload is decoded if it is a
+//     JSON object or list, as GitHub and Slack send it.
 //   - Everything else is a text.
 //
-// A body without Content-Type is JSON if it can be read as such, and otherwise a text. Decode returns CodeInvalid for a
-// body that is not UTF-8, that its Content-Type describes wrongly, or that is nested too deep or has too many fields.
+// A body without Content-Type is JSON if it can be read as such, and otherwise a text. Decode returns CodeInvalid
+// for a body that is not UTF-8, that its Content-Type describes wrongly, or that is nested too deep or has too many
+// fields.
 func Decode(header http.Header, body []byte) (any, error) {
 	if len(header.Values("Content-Type")) > 1 {
 		return nil, invalid("the header Content-Type is repeated")
@@ -56,8 +57,8 @@ func Decode(header http.Header, body []byte) (any, error) {
 	return string(body), nil
 }
 
-// Data returns the body of a delivery as JSON: JSON as the sender has written it, and otherwise the value of Decode. Its
-// errors are those of Decode.
+// Data returns the body of a delivery as JSON: JSON as the sender has written it, and otherwise the value of
+// Decode. Its errors are those of Decode.
 func Data(header http.Header, body []byte) (json.RawMessage, error) {
 	v, err := Decode(header, body)
 	if err != nil {
@@ -164,8 +165,8 @@ func decodeForm(body []byte) (map[string]any, error) {
 	return form, decodePayload(form)
 }
 
-// decodePayload decodes the field payload of a form if it is a JSON object or list. Other values stay texts, so that a
-// text such as 1 is not a number.
+// decodePayload decodes the field payload of a form if it is a JSON object or list. Other values stay texts, so
+// that a text such as 1 is not a number.
 func decodePayload(form map[string]any) error {
 	const field = "payload"
 	text, ok := form[field].(string)

@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/definition"
@@ -24,6 +23,7 @@ func kind(text string) http.Header {
 
 type object = map[string]any
 
+// The values are compared by package reflect, because package cmp needs time that is exponential in their depth.
 func TestDecode(t *testing.T) {
 	const js = "application/json"
 	for _, c := range []struct {
@@ -60,8 +60,8 @@ func TestDecode(t *testing.T) {
 		{"", `{"a":1}`, object{"a": 1}}, {"", "a=1", "a=1"}, {"", "", ""}, {"", "1 2", "1 2"},
 	} {
 		got, err := Decode(kind(c.kind), []byte(c.body))
-		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
-			t.Errorf("%s %.100s: %v, -want +got\n%s", c.kind, c.body, err, diff)
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s %.100s: %#v, %v, want %#v", c.kind, c.body, got, err, c.want)
 		}
 	}
 }
@@ -77,13 +77,15 @@ func TestDecodeRefuses(t *testing.T) {
 	const js = "application/json"
 	deep := strings.Repeat(`{"a":`, 101) + "1" + strings.Repeat("}", 101)
 	for _, c := range []struct{ kind, body, says string }{
-		{js, "{", "not JSON"}, {js, "a", "not JSON"}, {js, "NaN", "not JSON"}, {js, "01", "more than one"}, {js, " ", "not JSON"},
+		{js, "{", "not JSON"}, {js, "a", "not JSON"}, {js, "NaN", "not JSON"}, {js, "01", "more than one"},
+		{js, " ", "not JSON"},
 		{js, "\ufeff{}", "not JSON"}, {js, "{} {}", "more than one"}, {js, "{}x", "more than one"},
 		{js, strings.Repeat("[", 101) + strings.Repeat("]", 101), "deeper than 100"}, {js, deep, "deeper than 100"},
 		{"", deep, "deeper than 100"},
 		{js, strings.Repeat("[", 1_000_000), "not JSON"},
-		{js, "\"\xff\"", "not UTF-8"}, {"text/plain", "\xff", "not UTF-8"}, {"", "\xc3", "not UTF-8"}, {formType, "a=\xff", "not UTF-8"},
-		{formType, "a=%ff", "not UTF-8"}, {formType, "%ff=a", "not UTF-8"}, {formType, "a=%zz", "not a form"}, {formType, "a;b", "not a form"},
+		{js, "\"\xff\"", "not UTF-8"}, {"text/plain", "\xff", "not UTF-8"}, {"", "\xc3", "not UTF-8"},
+		{formType, "a=\xff", "not UTF-8"}, {formType, "a=%ff", "not UTF-8"}, {formType, "%ff=a", "not UTF-8"},
+		{formType, "a=%zz", "not a form"}, {formType, "a;b", "not a form"},
 		{formType, strings.Repeat("&", 1000), "1001 fields"},
 		{formType, "payload=" + deep, "deeper than 100"},
 	} {
@@ -92,7 +94,8 @@ func TestDecodeRefuses(t *testing.T) {
 			t.Errorf("%s %.100s: %v, the error is %v, want %q", c.kind, c.body, v, err, c.says)
 		}
 	}
-	if _, err := Decode(http.Header{"Content-Type": {js, "text/plain"}}, []byte("{}")); belay.CodeOf(err) != belay.CodeInvalid {
+	_, err := Decode(http.Header{"Content-Type": {js, "text/plain"}}, []byte("{}"))
+	if belay.CodeOf(err) != belay.CodeInvalid {
 		t.Errorf("a repeated Content-Type: %v", err)
 	}
 	fields := make([]string, 1000)
@@ -104,7 +107,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// Decode never panics. What it returns is a value of expressions: package definition reads its JSON as the same value.
+// Rule: Decode never panics, and its values are those of expressions: package definition reads their JSON as the same.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{
 		`{"a":[1,"x",null,true,{"b":2.5}],"a":1e300}`, "a=1&a=2&payload=%7B%7D", "text", "", "-0.0", "123456789012345678901",
@@ -130,8 +133,8 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, err := definition.Decode(data)
-		if diff := cmp.Diff(v, again); err != nil || diff != "" {
-			t.Fatalf("%v, -decoded +read again\n%s", err, diff)
+		if err != nil || !reflect.DeepEqual(v, again) {
+			t.Fatalf("%v, decoded %#v, read again %#v", err, v, again)
 		}
 	})
 }

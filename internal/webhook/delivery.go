@@ -20,13 +20,13 @@ type Delivery struct {
 	// bytes of printable ASCII; an id that does not is replaced by its SHA-256 in hexadecimal. Without an id of the
 	// sender, it is the SHA-256 of the body.
 	ID string
-	// Event is the sender's name of the event, cut after 100 bytes, with spaces for characters that cannot be printed. It
-	// is empty if the request does not say it.
+	// Event is the sender's name of the event, cut after 100 bytes, with spaces for characters that cannot be printed.
+	// It is empty if the request does not say it.
 	Event string
 	// At is the signed time in UTC, and zero if the scheme has none.
 	At time.Time
-	// Challenge is not empty if Slack verifies the address of the webhook. The response must contain it, and the delivery
-	// starts nothing.
+	// Challenge is not empty if Slack verifies the address of the webhook. The response must contain it, and the
+	// delivery starts nothing.
 	Challenge string
 	// Ping reports that GitHub tests the webhook. The delivery starts nothing.
 	Ping bool

@@ -1,12 +1,12 @@
-// Package webhook verifies and decodes deliveries of webhooks: HTTP requests with which other systems report events. Its
-// functions decide only by their arguments. They read no clock, open no connection and keep nothing between calls.
+// Package webhook verifies and decodes deliveries of webhooks: HTTP requests with which other systems report events.
+// Its functions decide only by their arguments. They read no clock, open no connection and keep nothing between calls.
 //
 // Verify promises:
 //
 //   - It parses the body only after it has found the signature right.
 //   - It compares signatures and secrets in constant time. An empty secret verifies nothing.
-//   - It refuses a header that it reads if the header is repeated, because a program in between could have read the other
-//     value.
+//   - It refuses a header that it reads if the header is repeated, because a program in between could have read the
+//     other value.
 //   - Its errors contain neither a secret nor the expected signature.
 //   - A repeated delivery has the ID of the first, if the sender repeats its own id.
 //

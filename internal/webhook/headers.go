@@ -23,8 +23,8 @@ var secretParts = []string{
 
 // Headers returns the headers that are safe to keep and to give to expressions: all except those that may have a
 // secret, which it knows by their names, and the header with the signature. Names are in lower case. The values of a
-// repeated header are joined by a comma and a space, cut after 1 KiB, with spaces for characters that cannot be printed.
-// Of more than 50 headers Headers returns the first in the order of their names.
+// repeated header are joined by a comma and a space. Spaces replace characters that cannot be printed, and the text is
+// cut after 1 KiB. Of more than 50 headers Headers returns the first in the order of their names.
 func Headers(scheme belay.WebhookScheme, h *belay.WebhookHMAC, header http.Header) map[string]string {
 	values := make(map[string][]string)
 	for _, name := range slices.Sorted(maps.Keys(header)) {

@@ -103,8 +103,8 @@ const (
 	standardSignature = "Webhook-Signature"
 )
 
-// verifySigned verifies the headers of Standard Webhooks. It refuses ids with a dot. Dots separate the parts of the
-// signed content, so with such an id one content could be read in two ways.
+// verifySigned verifies the headers of Standard Webhooks. It refuses ids with a dot, of which the specification
+// warns: dots separate the parts of the signed content, so with such an id one content could be read in two ways.
 func verifySigned(keys [][]byte, r *Request) (d Delivery, err error) {
 	list, err := need(r.Header, standardSignature)
 	if err != nil {
@@ -184,5 +184,6 @@ func verifyStripe(secrets [][]byte, r *Request) (d Delivery, err error) {
 		return d, err
 	}
 	body := fields(r.Body)
-	return Delivery{ID: identify(textOf(body["id"]), r.Body), Event: clean(textOf(body["type"]), maxEvent), At: s.at}, nil
+	id, event := textOf(body["id"]), textOf(body["type"])
+	return Delivery{ID: identify(id, r.Body), Event: clean(event, maxEvent), At: s.at}, nil
 }

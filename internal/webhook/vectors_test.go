@@ -10,7 +10,7 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// vector is a request that the documentation of its sender, or a test of the sender's library, shows with its signature.
+// vector is a request with its signature from the documentation of its sender, or from a test of the sender's library.
 type vector struct {
 	name   string
 	scheme belay.WebhookScheme
@@ -38,8 +38,12 @@ func (v *vector) verify(r *Request) (Delivery, error) {
 	return Verify(v.scheme, v.hmac, [][]byte{[]byte(v.secret)}, r)
 }
 
-// helloSum is the SHA-256 of "Hello, World!", from sha256sum.
-const helloSum = "dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f"
+// Hashes from sha256sum: of "Hello, World!", of an empty object, and of what Slack signs in its example.
+const (
+	helloSum = "dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f"
+	emptySum = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+	slackSum = "825d85f1380c13692f843f77083a8bbf4bc9df455f355b153a64590c7cc195e1"
+)
 
 // slackBody is the body of the example in Slack's documentation.
 const slackBody = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&" +
@@ -129,7 +133,7 @@ func vectors() []*vector {
 				"X-Slack-Signature":         "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
 				"X-Slack-Request-Timestamp": "1531420618", "Content-Type": formType,
 			},
-			want: Delivery{ID: sum([]byte("v0:1531420618:" + slackBody)), Event: "/webhook-collect",
+			want: Delivery{ID: slackSum, Event: "/webhook-collect",
 				At: time.Unix(1531420618, 0).UTC()},
 			signed: []string{"X-Slack-Signature", "X-Slack-Request-Timestamp"},
 		},
@@ -166,7 +170,7 @@ func hmacVectors() []*vector {
 			header: map[string]string{
 				"X-Time": "1700000000", "X-Signature": "nXE+1Aa7cHbUEj8NwsOdLfXGVO1LDNVrUsi0yUC9Y64=",
 			},
-			want:   Delivery{ID: sum([]byte("{}")), At: time.Unix(1700000000, 0).UTC()},
+			want:   Delivery{ID: emptySum, At: time.Unix(1700000000, 0).UTC()},
 			signed: []string{"X-Signature", "X-Time"},
 		},
 	}

@@ -55,8 +55,8 @@ type signature struct {
 	before string
 	// at is the time in before, and zero if it has none.
 	at time.Time
-	// given lists what the request says. One of them must be right. They are compared as texts, so that there is only one
-	// way to write a signature.
+	// given lists the signatures in the request, of which at least one must be right. They are compared as texts, so
+	// that there is only one way to write a signature.
 	given []string
 }
 
