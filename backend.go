@@ -244,4 +244,7 @@ type Webhooker interface {
 	WebhookDelivery(ctx context.Context, webhook, id string) (WebhookDeliveryData, error)
 	// ReplayDelivery starts another execution of a remembered delivery.
 	ReplayDelivery(ctx context.Context, r WebhookReplay) (WebhookDelivery, error)
+	// Publish delivers CloudEvents to the webhooks that want them, and returns a result for each event. If
+	// it returns an error, the caller can repeat the call: nothing is started twice.
+	Publish(ctx context.Context, p CloudEventPublish) ([]CloudEventResult, error)
 }

@@ -41,3 +41,11 @@ type CloudEventDelivery struct {
 	Execution ExecutionID    `json:"execution,omitzero"`
 	Text      string         `json:"text,omitempty"`
 }
+
+// CloudEventPublish requests that events are delivered to the webhooks of CloudEvents.
+type CloudEventPublish struct {
+	// Events are at most MaxCloudEvents.
+	Events []CloudEvent `json:"events"`
+	// Actor names the sender. A server uses the name of the caller's API key instead, if it requires keys.
+	Actor string `json:"actor,omitempty"`
+}

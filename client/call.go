@@ -234,7 +234,9 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 		req.Header[k] = v
 	}
 	if r.body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		if req.Header.Get("Content-Type") == "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.set.userAgent)

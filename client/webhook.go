@@ -189,3 +189,21 @@ func checkDelivery(op, webhook, id string) error {
 	}
 	return nil
 }
+
+// Publish delivers CloudEvents to the webhooks that want them.
+func (c *Client) Publish(ctx context.Context, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
+	const op = "publish"
+	batch := make([]map[string]any, len(p.Events))
+	for i := range p.Events {
+		batch[i] = wire.StructuredEvent(&p.Events[i])
+	}
+	var reply wire.Published
+	r := &request{op: op, method: http.MethodPost, path: "/v1/cloudevents", header: http.Header{}, reply: &reply}
+	r.header.Set("Content-Type", wire.CloudEventBatch)
+	var err error
+	if r.body, err = body(op, batch); err != nil {
+		return nil, err
+	}
+	err = c.retry(ctx, r)
+	return reply.Events, err
+}

@@ -220,6 +220,11 @@ func (b *Backend) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.Webh
 	return pass(ctx, b, belay.Backend.Deliver, d)
 }
 
+// Publish delivers CloudEvents to the webhooks that want them.
+func (b *Backend) Publish(ctx context.Context, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
+	return pass(ctx, b, belay.Backend.Publish, p)
+}
+
 // ReplayDelivery starts another execution of a remembered delivery.
 func (b *Backend) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
 	if r.Op.IsZero() {

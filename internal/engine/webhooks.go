@@ -154,6 +154,11 @@ func (e *Engine) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.Webho
 	return e.receive(ctx, d, belay.OpID{})
 }
 
+// Publish delivers CloudEvents to the webhooks that want them.
+func (e *Engine) Publish(ctx context.Context, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
+	return webhook.Publish(ctx, e, p)
+}
+
 // ReplayDelivery starts another execution of a remembered delivery.
 func (e *Engine) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
 	d, err := e.WebhookDelivery(ctx, r.Webhook, r.ID)

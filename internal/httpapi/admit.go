@@ -128,6 +128,11 @@ func (a *admitting) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.We
 	return got, err
 }
 
+// Publish judges the executions that events start, as Deliver does.
+func (a *admitting) Publish(ctx context.Context, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
+	return webhook.Publish(ctx, a, p)
+}
+
 // ReplayDelivery judges the execution that a replay starts.
 func (a *admitting) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
 	d, err := a.WebhookDelivery(ctx, r.Webhook, r.ID)

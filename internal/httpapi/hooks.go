@@ -15,6 +15,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/webhook"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // Secrets finds the secrets with which the senders of a webhook sign.
@@ -391,11 +392,6 @@ func (a *api) delivered(webhook, outcome string) {
 	}
 }
 
-// publishReply is the answer to CloudEvents.
-type publishReply struct {
-	Events []belay.CloudEventResult `json:"events" doc:"The events, in the order of the request."`
-}
-
 // maxPublish is the largest size of the body of a request with CloudEvents, in bytes.
 const maxPublish = 4 << 20
 
@@ -413,7 +409,7 @@ func (a *api) cloudEvents() {
 	a.define(rt, func(w http.ResponseWriter, r *http.Request) {
 		results, err := a.hooks.publish(r)
 		if err == nil {
-			err = answerJSON(w, publishReply{results})
+			err = answerJSON(w, wire.Published{Events: results})
 		}
 		if err != nil {
 			f := refuse(err)
@@ -422,7 +418,7 @@ func (a *api) cloudEvents() {
 		}
 	}, func(d *document) {
 		op := d.operation(rt)
-		event := d.schema(reflect.TypeFor[belay.CloudEvent](), rt.id)
+		event := d.schema(reflect.TypeFor[wire.CloudEvent](), rt.id)
 		op.RequestBody = &huma.RequestBody{
 			Required: true, Description: "In the binary mode the attributes are in headers such as ce-id.",
 			Content: map[string]*huma.MediaType{
@@ -434,7 +430,7 @@ func (a *api) cloudEvents() {
 		op.Responses["200"] = &huma.Response{
 			Description: http.StatusText(http.StatusOK),
 			Content: map[string]*huma.MediaType{
-				"application/json": {Schema: d.schema(reflect.TypeFor[publishReply](), rt.id)},
+				"application/json": {Schema: d.schema(reflect.TypeFor[wire.Published](), rt.id)},
 			},
 		}
 		d.doc().AddOperation(&op)
@@ -455,7 +451,9 @@ func (h *hooks) publish(r *http.Request) ([]belay.CloudEventResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	results, err := webhook.Publish(r.Context(), h.a.b, to, events, callerOf(r.Context()).actor(""))
+	results, err := webhook.PublishTo(r.Context(), h.a.b, to, belay.CloudEventPublish{
+		Events: events, Actor: callerOf(r.Context()).actor(""),
+	})
 	if err != nil {
 		h.mu.Lock()
 		h.listed = time.Time{}

@@ -555,6 +555,13 @@ func (l *link) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay
 	})
 }
 
+// Publish implements belay.Webhooker.
+func (l *link) Publish(ctx context.Context, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
+	return send(ctx, l, "publish", "", &p, func(ctx context.Context, b belay.Backend) ([]belay.CloudEventResult, error) {
+		return b.Publish(ctx, p)
+	})
+}
+
 // Webhook implements belay.Webhooker.
 func (l *link) Webhook(ctx context.Context, name string) (belay.WebhookInfo, error) {
 	return send(ctx, l, "webhook", name, &name, func(ctx context.Context,

@@ -210,9 +210,6 @@ func event(attributes map[string]string) (e belay.CloudEvent, err error) {
 	if v := attributes["specversion"]; v != "1.0" {
 		return e, invalid("specversion is %.20q; this server reads CloudEvents 1.0", v)
 	}
-	if len(e.Extensions) > maxExtensions {
-		return e, invalid("the event has more than %d extensions", maxExtensions)
-	}
 	return e, CheckCloudEvent(&e)
 }
 
@@ -223,10 +220,25 @@ func CheckCloudEvent(e *belay.CloudEvent) error {
 			return invalid("the event has no %s", x.name)
 		}
 	}
-	if len(e.Type) > belay.MaxName {
+	switch {
+	case len(e.Type) > belay.MaxName:
 		return invalid("the type of the event has more than %d bytes", belay.MaxName)
+	case len(e.Source) > maxAttribute || len(e.ID) > maxAttribute || len(e.Subject) > maxAttribute:
+		return invalid("an attribute of the event has more than %d bytes", maxAttribute)
+	case len(e.Extensions) > maxExtensions:
+		return invalid("the event has more than %d extensions", maxExtensions)
+	}
+	for name := range e.Extensions {
+		if !attributeName.MatchString(name) || slices.Contains(ownAttributes, name) {
+			return invalid("%.60q cannot be the name of an extension", name)
+		}
 	}
 	return nil
+}
+
+// ownAttributes are the names that an extension cannot have.
+var ownAttributes = []string{
+	"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "data",
 }
 
 // dataOf is the data of an event as JSON: JSON itself, a text, or bytes in Base64.
@@ -289,12 +301,30 @@ func eventID(e *belay.CloudEvent) string {
 // publishers is the largest number of deliveries that Publish makes at the same time.
 const publishers = 32
 
-// Publish delivers events to each of the webhooks whose filter is true for them. If it returns an error, the caller
-// can repeat the call: what was started is not started again. actor names who has sent the events. The error has
-// CodeUnavailable if a webhook was changed since the list was read.
-func Publish(
-	ctx context.Context, b belay.Webhooker, to []belay.WebhookInfo, events []belay.CloudEvent, actor string,
+// Publish delivers events to the webhooks of CloudEvents of a Backend.
+func Publish(ctx context.Context, b belay.Webhooker, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
+	if len(p.Events) > belay.MaxCloudEvents {
+		return nil, invalid("there are %d events; the limit is %d", len(p.Events), belay.MaxCloudEvents)
+	}
+	for i := range p.Events {
+		if err := CheckCloudEvent(&p.Events[i]); err != nil {
+			return nil, err
+		}
+	}
+	to, err := Subscribers(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return PublishTo(ctx, b, to, p)
+}
+
+// PublishTo delivers events to each of the webhooks whose filter is true for them. If it returns an error, the caller
+// can repeat the call: what was started is not started again. The error has CodeUnavailable if a webhook was changed
+// since the list was read.
+func PublishTo(
+	ctx context.Context, b belay.Webhooker, to []belay.WebhookInfo, p belay.CloudEventPublish,
 ) ([]belay.CloudEventResult, error) {
+	events := p.Events
 	results := make([]belay.CloudEventResult, len(events))
 	var work []func() error
 	for i := range events {
@@ -302,7 +332,7 @@ func Publish(
 		r.ID, r.Source, r.Deliveries = events[i].ID, events[i].Source, []belay.CloudEventDelivery{}
 		for j := range to {
 			d := delivery(to[j].Name, &events[i])
-			d.IfVersion, d.Actor = to[j].Version, actor
+			d.IfVersion, d.Actor = to[j].Version, p.Actor
 			if _, err := Execution(&to[j].Webhook, &d, false); errors.Is(err, ErrFiltered) {
 				continue
 			}

@@ -105,3 +105,48 @@ func WebhookPath(name string) string { return "/v1/webhooks/" + url.PathEscape(n
 func DeliveryPath(name, id string) string {
 	return WebhookPath(name) + "/deliveries/" + url.PathEscape(id)
 }
+
+// CloudEvent is an event in the structured mode of CloudEvents 1.0. It may have further attributes, its extensions.
+type CloudEvent struct {
+	_               struct{}        `additionalProperties:"true" json:"-"`
+	SpecVersion     string          `json:"specversion" enum:"1.0"`
+	ID              string          `json:"id" minLength:"1" maxLength:"1024"`
+	Source          string          `json:"source" minLength:"1" maxLength:"1024" doc:"The id is unique within the source."`
+	Type            string          `json:"type" minLength:"1" maxLength:"200"`
+	Subject         string          `json:"subject,omitempty" maxLength:"1024"`
+	Time            time.Time       `json:"time,omitzero"`
+	DataContentType string          `json:"datacontenttype,omitempty" maxLength:"1024"`
+	DataSchema      string          `json:"dataschema,omitempty" maxLength:"1024"`
+	Data            json.RawMessage `json:"data,omitempty"`
+	DataBase64      string          `json:"data_base64,omitempty" doc:"Instead of data: bytes in Base64."`
+}
+
+// Published is the answer to CloudEvents.
+type Published struct {
+	Events []belay.CloudEventResult `json:"events" doc:"The events, in the order of the request."`
+}
+
+// CloudEventBatch is the content type of several events in the structured mode.
+const CloudEventBatch = "application/cloudevents-batch+json"
+
+// StructuredEvent is an event as JSON in the structured mode.
+func StructuredEvent(e *belay.CloudEvent) map[string]any {
+	fields := map[string]any{"specversion": "1.0", "id": e.ID, "source": e.Source, "type": e.Type}
+	for name, value := range map[string]string{
+		"subject": e.Subject, "datacontenttype": e.DataContentType, "dataschema": e.DataSchema,
+	} {
+		if value != "" {
+			fields[name] = value
+		}
+	}
+	if !e.Time.IsZero() {
+		fields["time"] = e.Time.Format(time.RFC3339Nano)
+	}
+	for name, value := range e.Extensions {
+		fields[name] = value
+	}
+	if len(e.Data) > 0 {
+		fields["data"] = e.Data
+	}
+	return fields
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -231,6 +232,46 @@ var webhooks = []testCase{
 		})
 		if d := e.deliver("h", "2", `{"a": "${"}`); d.Outcome != belay.DeliveryFailed {
 			e.Errorf("%+v", d)
+		}
+	}},
+	{"CloudEvents start executions", func(e *env) {
+		e.putWebhook("orders", func(p *belay.WebhookPut) {
+			p.Scheme, p.Secrets = belay.SchemeCloudEvents, nil
+			p.Filter = `event.type == "order" && event.headers["ce-region"] == "eu"`
+			p.Execution.Input = json.RawMessage(`["${{ event.source }}", "${{ event.data.n }}"]`)
+		})
+		events := []belay.CloudEvent{
+			{ID: "1", Source: "/a", Type: "order", Extensions: map[string]string{"region": "eu"}, Data: json.RawMessage(`{"n":1}`)},
+			{ID: "1", Source: "/b", Type: "order", Extensions: map[string]string{"region": "eu"}, Data: json.RawMessage(`{"n":2}`)},
+			{ID: "2", Source: "/b", Type: "order", Subject: "s", Time: time.Now(), DataContentType: "application/json"},
+		}
+		for _, want := range []belay.WebhookOutcome{belay.DeliveryStarted, belay.DeliveryDuplicate} {
+			got, err := e.b.Publish(e.ctx, belay.CloudEventPublish{Events: events})
+			e.must(err)
+			if len(got) != 3 || len(got[0].Deliveries) != 1 || len(got[1].Deliveries) != 1 || len(got[2].Deliveries) != 0 {
+				e.Fatalf("%+v", got)
+			}
+			for i, input := range []string{`["/a",1]`, `["/b",2]`} {
+				d := got[i].Deliveries[0]
+				if x := e.get(d.Execution); d.Outcome != want || d.Webhook != "orders" || string(x.Input) != input ||
+					x.Trigger != belay.TriggerEvent {
+					e.Errorf("%+v with %s", d, x.Input)
+				}
+			}
+		}
+		for what, x := range map[string]belay.CloudEvent{
+			"no id": {Source: "/a", Type: "t"}, "no source": {ID: "1", Type: "t"}, "no type": {ID: "1", Source: "/a"},
+			"extension": {ID: "1", Source: "/a", Type: "t", Extensions: map[string]string{"A": "x"}},
+		} {
+			_, err := e.b.Publish(e.ctx, belay.CloudEventPublish{Events: []belay.CloudEvent{x}})
+			e.refused("an event with "+what, err, belay.CodeInvalid, "")
+		}
+		_, err := e.b.Publish(e.ctx, belay.CloudEventPublish{Events: make([]belay.CloudEvent, belay.MaxCloudEvents+1)})
+		e.refused("too many events", err, belay.CodeInvalid, "")
+		none, err := e.b.Publish(e.ctx, belay.CloudEventPublish{})
+		e.must(err)
+		if len(none) != 0 {
+			e.Errorf("%+v", none)
 		}
 	}},
 }
