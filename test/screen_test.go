@@ -243,6 +243,10 @@ func askWebhooks(ask func(...string), text, bytes string) {
 	}
 	ask("webhooks", "set", "hostile", "--scheme", "hmac", "--secret", "HOOK", "--filter", hostileText,
 		"--hmac-header", hostileText, hostileText)
+	ask("webhooks", "set", "events", "--scheme", "cloudevents", "--label", "a="+hostileText, hostileText)
+	ask("publish", "--type", hostileText, "--source", hostileText, "--id", hostileText, "--body", bytes)
+	ask("publish", "--type", "t", "--source", "/s", "--extension", hostileText+"="+hostileText)
+	ask("publish", "--file", hostileText)
 	ask("webhooks", "ls")
 	for _, name := range []string{"hostile", hostileText} {
 		ask("webhooks", "test", name, "--id", "hostile", "--type", hostileText, "--body", bytes, "--header",

@@ -73,6 +73,31 @@ func TestWebhooksFromTheCommandLine(t *testing.T) {
 	hooks("get", "build").want(66).saying("there is no webhook build")
 }
 
+// Rule: an operator subscribes workflows to events and publishes events with the command line, without a server too.
+func TestEventsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.belay("webhooks", "set", "ship", "--scheme", "cloudevents", "--filter", `event.type == "paid"`, "ship").want(0).
+		showing("ship is created", "belay publish")
+	p.belay("webhooks", "set", "x", "--scheme", "cloudevents", "--secret", "A", "ship").want(64).saying("has no secret")
+	event := []string{"publish", "--type", "paid", "--source", "/shop", "--id", "7", "--body", `{"n": 1}`}
+	p.belay(event...).want(0).showing("7 ", "ship", "started")
+	_, a := p.serve()
+	remote := func(args ...string) result { return p.belay(append([]string{"--server", a.url}, args...)...) }
+	remote(event...).want(0).showing("duplicate")
+	remote("publish", "--type", "other", "--source", "/shop").want(0).showing("no webhook wants it")
+	must(t, os.WriteFile(p.path("events.json"), []byte(`[{"specversion": "1.0", "id": "8", "source": "/shop",
+		"type": "paid", "data": {"n": 2}}, {"specversion": "1.0", "id": "7", "source": "/other", "type": "paid"}]`), 0o600))
+	if r := remote("publish", "--file", p.path("events.json")).want(0); strings.Count(r.out, "started") != 2 {
+		t.Errorf("%s", r)
+	}
+	remote("publish").want(64).saying("--type and --source")
+	remote("ls", "--label", "webhook=ship").want(0).showing("ship")
+	remote("webhooks", "get", "ship").want(0).showing("3 started", "/v1/cloudevents")
+	remote("webhooks", "set", "strict", "--scheme", "cloudevents", "--input", `"${{ event.data.a.b }}"`, "w").want(0)
+	remote("publish", "--type", "odd", "--source", "/s", "--body", "1").want(1).showing("strict", "failed")
+}
+
 // delivered reads a delivery from the JSON of a command, and checks its outcome.
 func delivered(t *testing.T, r result, outcome belay.WebhookOutcome) belay.WebhookDelivery {
 	t.Helper()

@@ -120,9 +120,15 @@ func (a *app) printWebhook(h *belay.WebhookInfo) error {
 	}
 	line := func(name, text string) { fmt.Fprintf(a.out, "%-10s %s\n", name, screen.Line(text)) }
 	line("webhook", h.Name)
-	line("address", a.hookAddress(h.Name))
+	address := a.hookAddress(h.Name)
+	if h.Scheme == belay.SchemeCloudEvents {
+		address = "/v1/cloudevents of the server, or belay publish"
+	}
+	line("address", address)
 	line("scheme", schemeOf(&h.Webhook))
-	line("secrets", strings.Join(secretNames(&h.Webhook), " or "))
+	if h.Scheme != belay.SchemeCloudEvents {
+		line("secrets", strings.Join(secretNames(&h.Webhook), " or "))
+	}
 	if h.Filter != "" {
 		line("filter", h.Filter)
 	}

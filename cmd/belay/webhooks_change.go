@@ -22,7 +22,7 @@ import (
 var (
 	schemes = []string{
 		string(belay.SchemeHMAC), string(belay.SchemeStandard), string(belay.SchemeGitHub), string(belay.SchemeGitLab),
-		string(belay.SchemeStripe), string(belay.SchemeSlack),
+		string(belay.SchemeStripe), string(belay.SchemeSlack), string(belay.SchemeCloudEvents),
 	}
 	hmacAlgorithms = []string{"sha256", "sha512"}
 	hmacEncodings  = []string{"hex", "base64"}
@@ -83,7 +83,14 @@ func (f *hookFlags) webhook(name string) (belay.Webhook, error) {
 		hmac := f.hmac
 		h.HMAC = &hmac
 	}
-	if n := len(f.secrets); n < 1 || n > 2 {
+	n := len(f.secrets)
+	if h.Scheme == belay.SchemeCloudEvents {
+		if n > 0 {
+			return h, usage("a webhook of cloudevents has no secret: the senders of events have keys of the API")
+		}
+		return h, nil
+	}
+	if n < 1 || n > 2 {
 		return h, usage("name one secret with --secret, or two while one replaces the other; there are %d", n)
 	}
 	for _, name := range f.secrets {
@@ -149,7 +156,10 @@ with the new secret.
   github     GitHub, and programs that sign as GitHub does
   gitlab     GitLab: the secret itself in a header, so that nothing protects the body
   stripe     Stripe
-  slack      Slack`,
+  slack      Slack
+  cloudevents
+             no signature: senders publish events to /v1/cloudevents with a key of the API,
+             or by belay publish; event.source is the source of the event`,
 		Args:              namedFirst("webhook", "build --scheme github --secret GITHUB_HOOK --document build"),
 		ValidArgsFunction: a.completeWebhooks(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -222,6 +232,13 @@ func (a *app) printWebhookPut(r *belay.WebhookPutResult) {
 	a.printEdited(r.Name, r.Created, r.Changed, r.Version)
 	if r.Paused != nil {
 		fmt.Fprintf(a.out, "it is paused; belay webhooks resume %s continues it\n", r.Name)
+	}
+	if r.Scheme == belay.SchemeCloudEvents {
+		if r.Created {
+			fmt.Fprintln(a.out, "\nEvents come from belay publish, or from senders that post to /v1/cloudevents of a "+
+				"server.")
+		}
+		return
 	}
 	if r.Created {
 		fmt.Fprintf(a.out, "\nThe sender posts its deliveries to:\n  %s\n", a.hookAddress(r.Name))

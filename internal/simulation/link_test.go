@@ -557,7 +557,8 @@ func (l *link) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (belay
 
 // Publish implements belay.Webhooker.
 func (l *link) Publish(ctx context.Context, p belay.CloudEventPublish) ([]belay.CloudEventResult, error) {
-	return send(ctx, l, "publish", "", &p, func(ctx context.Context, b belay.Backend) ([]belay.CloudEventResult, error) {
+	return send(ctx, l, "publish", "", &p, func(ctx context.Context,
+		b belay.Backend) ([]belay.CloudEventResult, error) {
 		return b.Publish(ctx, p)
 	})
 }

@@ -240,15 +240,17 @@ var webhooks = []testCase{
 			p.Filter = `event.type == "order" && event.headers["ce-region"] == "eu"`
 			p.Execution.Input = json.RawMessage(`["${{ event.source }}", "${{ event.data.n }}"]`)
 		})
+		eu := map[string]string{"region": "eu"}
 		events := []belay.CloudEvent{
-			{ID: "1", Source: "/a", Type: "order", Extensions: map[string]string{"region": "eu"}, Data: json.RawMessage(`{"n":1}`)},
-			{ID: "1", Source: "/b", Type: "order", Extensions: map[string]string{"region": "eu"}, Data: json.RawMessage(`{"n":2}`)},
+			{ID: "1", Source: "/a", Type: "order", Extensions: eu, Data: json.RawMessage(`{"n":1}`)},
+			{ID: "1", Source: "/b", Type: "order", Extensions: eu, Data: json.RawMessage(`{"n":2}`)},
 			{ID: "2", Source: "/b", Type: "order", Subject: "s", Time: time.Now(), DataContentType: "application/json"},
 		}
 		for _, want := range []belay.WebhookOutcome{belay.DeliveryStarted, belay.DeliveryDuplicate} {
 			got, err := e.b.Publish(e.ctx, belay.CloudEventPublish{Events: events})
 			e.must(err)
-			if len(got) != 3 || len(got[0].Deliveries) != 1 || len(got[1].Deliveries) != 1 || len(got[2].Deliveries) != 0 {
+			if len(got) != 3 || len(got[0].Deliveries) != 1 || len(got[1].Deliveries) != 1 ||
+				len(got[2].Deliveries) != 0 {
 				e.Fatalf("%+v", got)
 			}
 			for i, input := range []string{`["/a",1]`, `["/b",2]`} {
