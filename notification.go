@@ -34,15 +34,15 @@ const LabelNotification = "notification"
 type Notification struct {
 	// URL is an http or https URL without a user name, a password and a fragment. References such as
 	// ${{ secrets.NAME }} stand for secrets: the whole URL, or parts of its path or query.
-	URL string `json:"url" minLength:"1" maxLength:"2048" doc:"An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query."`
+	URL string `json:"url"`
 	// Format is the form of the body: FormatEvent if it is empty, or FormatSlack.
-	Format NotificationFormat `json:"format,omitempty" enum:"event,slack" doc:"event: a NotificationEvent as JSON, the default. slack: {\"text\": …}."`
+	Format NotificationFormat `json:"format,omitempty"`
 	// On are the states of an end that is reported: Succeeded, Failed and Cancelled. Empty means Failed, which
 	// includes executions that were too late, were lost, or found no worker.
-	On []State `json:"on,omitempty" maxItems:"3" doc:"The ends that are reported: failed (the default), succeeded, cancelled."`
+	On []State `json:"on,omitempty"`
 	// Secret refers to the secret with which the request is signed as Standard Webhooks describes. Empty means
 	// that the request is not signed.
-	Secret string `json:"secret,omitempty" maxLength:"200" doc:"A reference such as ${{ secrets.NAME }} to the secret that signs the request as Standard Webhooks describes. Without it the request is not signed."`
+	Secret string `json:"secret,omitempty"`
 }
 
 // NotificationFormat is the form of the body of a notification.
@@ -156,8 +156,8 @@ func (n *Notification) wrong() string {
 			return fmt.Sprintf("on has the state %s twice", s)
 		}
 	}
-	if at := secretReference.FindStringIndex(n.Secret); n.Secret != "" &&
-		(at == nil || at[0] != 0 || at[1] != len(n.Secret) || len(n.Secret) > MaxName) {
+	whole := secretReference.FindString(n.Secret) == n.Secret
+	if n.Secret != "" && (!whole || len(n.Secret) > MaxName) {
 		return "the secret must be a reference such as ${{ secrets.NAME }}, because Belay stores it"
 	}
 	return n.wrongURL()
@@ -203,11 +203,11 @@ func (n *Notification) plain() string {
 
 // secretHost returns the name of the secret with which the URL begins, so that only the secret names the host.
 func (n *Notification) secretHost() string {
-	at := secretReference.FindStringSubmatchIndex(n.URL)
-	if at == nil || at[0] != 0 {
+	found := secretReference.FindStringSubmatch(n.URL)
+	if len(found) == 0 || !strings.HasPrefix(n.URL, found[0]) {
 		return ""
 	}
-	return n.URL[at[2]:at[3]]
+	return found[1]
 }
 
 // authority returns the part of the URL before its path.
