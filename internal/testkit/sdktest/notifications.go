@@ -162,6 +162,41 @@ var notifications = []testCase{
 		want(e, d, "gone")
 	}},
 
+	{"the executions of a schedule report their ends", func(e *env) {
+		r := e.hireReceivers()
+		e.aligned()
+		notify := func(all ...belay.Notification) func(*belay.SchedulePut) {
+			return func(p *belay.SchedulePut) {
+				p.Execution.Input, p.Execution.Notify = json.RawMessage(`{"N": 1}`), all
+			}
+		}
+		e.putSchedule("tick", notify(hook("a"), hook("b", belay.Succeeded)))
+		e.sleep(2 * time.Minute)
+		e.reported(r, "a execution.failed 1, a execution.failed 1")
+		s, err := e.b.Schedule(e.ctx, "tick")
+		if err != nil || len(s.Execution.Notify) != 2 || s.Execution.Notify[1].On[0] != belay.Succeeded {
+			e.Errorf("%+v, %v", s.Execution.Notify, err)
+		}
+		p := belay.SchedulePut{Schedule: s.Schedule}
+		p.Execution.Notify = []belay.Notification{hook("me@a")}
+		if _, err := e.b.PutSchedule(e.ctx, p); belay.CodeOf(err) != belay.CodeInvalid {
+			e.Errorf("a wrong notification: %v", err)
+		}
+	}},
+
+	{"an execution of a stored document reports its end", func(e *env) {
+		r := e.hireReceivers()
+		_, err := e.apply("d", "name: d\n")
+		e.must(err)
+		answers, err := e.b.Submit(e.ctx, belay.Submission{
+			Document: "d", Notify: []belay.Notification{hook("a", belay.Cancelled)},
+		})
+		e.must(err)
+		e.must(answers[0].Err)
+		e.act(answers[0].ID, belay.ActionCancel)
+		e.reported(r, "a execution.cancelled 1")
+	}},
+
 	{"submissions with wrong notifications, and submissions that pose as deliveries, are refused", func(e *env) {
 		id := e.start(nil, belay.Notify(hook("a", belay.Cancelled)))
 		for name, s := range map[string]belay.Submission{
