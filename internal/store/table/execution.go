@@ -224,6 +224,10 @@ type SharedCache struct {
 	notify   Parsed[[]belay.Notification]
 }
 
+// mostCached is the largest size of a text of notifications that the cache keeps, in bytes. Callers choose these
+// texts, and a thousand long ones would fill the memory of each connection.
+const mostCached = 1 << 10
+
 // ParseShared decodes the texts of a policy, gates and notifications, or finds them in the cache.
 func ParseShared[S string | []byte](p *SharedCache, policy, gates, notify S) (s Shared, err error) {
 	if s.Policy, err = Parse(&p.policies, "a policy", policy); err != nil {
@@ -232,7 +236,11 @@ func ParseShared[S string | []byte](p *SharedCache, policy, gates, notify S) (s 
 	if s.Gates, err = Parse(&p.gates, "gates", gates); err != nil {
 		return s, err
 	}
-	s.Notify, err = Parse(&p.notify, "notifications", notify)
+	cache := &p.notify
+	if len(notify) > mostCached {
+		cache = new(Parsed[[]belay.Notification])
+	}
+	s.Notify, err = Parse(cache, "notifications", notify)
 	return s, err
 }
 
