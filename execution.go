@@ -47,6 +47,8 @@ const (
 	TriggerQueue   Trigger = "queue"
 	// TriggerSwap: the Backend changes the mode of a resource.
 	TriggerSwap Trigger = "swap"
+	// TriggerNotification: the Backend reports the end of an execution; see Notification.
+	TriggerNotification Trigger = "notification"
 )
 
 // Execution is one instance of a workflow, read from the store at one moment.
@@ -101,6 +103,8 @@ type Execution struct {
 	CostTokens Cost `json:"cost_tokens,omitempty"`
 	// Budget limits CostTokens; nil for no limit, and for a child.
 	Budget *Budget `json:"budget,omitempty"`
+	// Notify are the notifications of the submission.
+	Notify []Notification `json:"notify,omitempty"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	DueAt      time.Time `json:"due_at,omitzero"`
@@ -158,6 +162,8 @@ type Submission struct {
 	External bool `json:"external,omitempty"`
 	// Budget limits the cost of the execution and all its descendants together. A child has none.
 	Budget *Budget `json:"budget,omitempty"`
+	// Notify asks for HTTP requests when the execution ends, at most MaxNotifications. A child has none.
+	Notify []Notification `json:"notify,omitempty"`
 	Gates
 	// Parent is the lease of the run that starts this execution as a child, and ParentKey is the
 	// name under which the child's end is delivered to the parent. With a Parent, ID must be the

@@ -107,3 +107,8 @@ func WithTriggerPayload(payload json.RawMessage) SubmitOption {
 func WithActor(name string) SubmitOption {
 	return func(s *Submission) { s.Actor = name }
 }
+
+// Notify adds notifications about the end of the execution: see [Notification].
+func Notify(n ...Notification) SubmitOption {
+	return func(s *Submission) { s.Notify = append(s.Notify, n...) }
+}

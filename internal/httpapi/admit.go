@@ -40,6 +40,9 @@ func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.
 			Message: "the workflow " + s.Workflow + " is the server's own; start a bulk with POST /v1/bulk",
 		}
 	}
+	if err := a.admitNotify(ctx, s.Notify); err != nil {
+		return nil, err
+	}
 	judge := a.by[s.Workflow]
 	if judge == nil {
 		return func(belay.ExecutionID) {}, nil
@@ -49,6 +52,32 @@ func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.
 		return func(belay.ExecutionID) {}, nil
 	}
 	return stored, err
+}
+
+// admitNotify judges the notifications of a submission like the requests that they ask for, since the rules create
+// their deliveries later without an Admission. A queue that is full now does not concern them.
+func (a *admitting) admitNotify(ctx context.Context, all []belay.Notification) error {
+	if err := belay.CheckNotifications("submit", all); err != nil {
+		return err
+	}
+	judge := a.by[belay.NotificationWorkflow]
+	if judge == nil {
+		return nil
+	}
+	for i := range all {
+		sample, err := machine.DeliverySample(&all[i])
+		if err != nil {
+			return err
+		}
+		stored, err := judge(ctx, &sample)
+		switch {
+		case err == nil:
+			stored(belay.ExecutionID{})
+		case belay.CodeOf(err) != belay.CodeQueueFull:
+			return err
+		}
+	}
+	return nil
 }
 
 // known reports whether a submission repeats a stored one.
@@ -187,12 +216,16 @@ func (a *admitting) admitDelivery(ctx context.Context, d *belay.WebhookEvent) (f
 	return a.admit(ctx, x)
 }
 
-// PutWebhook refuses the workflows that no caller may submit. The input is judged at each delivery.
+// PutWebhook refuses the workflows that no caller may submit, and judges the notifications. The input is judged at
+// each delivery.
 func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
 	if p.Execution.Workflow == belay.BulkWorkflow {
 		if _, err := a.admit(ctx, &p.Execution); err != nil {
 			return belay.WebhookPutResult{}, err
 		}
+	}
+	if err := a.admitNotify(ctx, p.Execution.Notify); err != nil {
+		return belay.WebhookPutResult{}, err
 	}
 	return a.Backend.PutWebhook(ctx, p)
 }
@@ -212,11 +245,13 @@ func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Executi
 			Message: "a bulk can be retried, but not with another input, and not be forked; start another bulk instead",
 		}
 	}
-	if err != nil || a.by[x.Workflow] == nil || c.Action != belay.ActionFork && !x.State.Terminal() {
+	if err != nil || a.by[x.Workflow] == nil && len(x.Notify) == 0 ||
+		c.Action != belay.ActionFork && !x.State.Terminal() {
 		return a.Backend.Control(ctx, c) // the Backend refuses the action and says why
 	}
 	s := belay.Submission{
 		ID: c.Fork, Workflow: x.Workflow, Input: x.Input, Queue: x.Queue, WorkerLabels: x.WorkerLabels,
+		Notify: x.Notify,
 	}
 	switch {
 	case len(c.Input) > 0:

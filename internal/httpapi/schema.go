@@ -79,7 +79,7 @@ func (workerState) Schema(huma.Registry) *huma.Schema    { return words[belay.Wo
 
 func (trigger) Schema(huma.Registry) *huma.Schema {
 	return listed(belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,
-		belay.TriggerQueue, belay.TriggerSwap)
+		belay.TriggerQueue, belay.TriggerSwap, belay.TriggerNotification)
 }
 func (onLost) Schema(huma.Registry) *huma.Schema { return listed(belay.Requeue, belay.Fail) }
 func (onNoWorker) Schema(huma.Registry) *huma.Schema {
@@ -152,6 +152,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.GatePace]():       reflect.TypeFor[wire.GatePace](),
 	reflect.TypeFor[belay.GateID]():         reflect.TypeFor[gateID](),
 	reflect.TypeFor[belay.WhenFull]():       reflect.TypeFor[whenFull](),
+	reflect.TypeFor[belay.Notification]():   reflect.TypeFor[wire.Notification](),
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 
 	reflect.TypeFor[belay.GateResourceInfo](): reflect.TypeFor[wire.GateResourceInfo](),

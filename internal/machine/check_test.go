@@ -49,6 +49,7 @@ func (k *keeper) check() error {
 		}
 	}
 	checkGates(&f, k)
+	checkDeliveries(&f, k)
 	checkHistories(&f, k)
 	for id, x := range k.workers {
 		if x.State.Ended() != (x.EndedAt != 0) || x.State == 0 || x.ExpiresAt < x.HeartbeatAt || x.ID != id {

@@ -40,6 +40,10 @@
 // policy says that it continues. An external execution can have only external owners, in every
 // run and every generation.
 //
+// The end of an execution may be reported by HTTP requests, which its submission names. The batch
+// that ends the execution submits one delivery for each of them: an execution of the workflow http,
+// whose id follows from the end that it reports (see notify.go).
+//
 // A gate is a reason for which an execution that is due is not given to workers; the execution's
 // row names its gate. An execution that was lost twice in a row is a suspect: it may be the cause
 // of the crashes, so it runs alone on its worker (see lose.go).

@@ -12,6 +12,9 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if c.Fork.IsZero() || c.Fork == e.ID {
 		return Reply{}, refuse(belay.CodeInvalid, "fork", "the new execution has no id of its own")
 	}
+	if belay.IsNotificationID(c.Fork) {
+		return Reply{}, refuse(belay.CodeInvalid, "fork", "%s", deliveryID)
+	}
 	if !e.Parent.IsZero() {
 		return Reply{}, w.illegal("fork", e, "it is a child; fork its root")
 	}
@@ -52,7 +55,7 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 		ID: c.Fork, Workflow: e.Workflow, Version: e.Version, Queue: e.Queue, Lane: e.Lane.Shared(), Policy: e.Policy,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: w.Now, DueAt: w.Now, New: true,
 		Reason: "reopened", ReasonText: "forked from " + e.ID.String() + c.step(), External: e.External,
-		Gates: e.Gates, Budget: e.Budget,
+		Gates: e.Gates, Budget: e.Budget, Notify: e.Notify,
 	}
 	spec := *s
 	spec.Execution, spec.Generation, spec.Key, spec.CreatedBy = f.ID, 1, "", c.Actor

@@ -308,7 +308,8 @@ func about(err error, promise string) bool {
 // guarantees as well; the test continues after such faults.
 func TestCheckersCatchPlantedBugs(t *testing.T) {
 	caught := 0
-	for _, m := range mutants {
+	all := slices.Concat(mutants, notifyMutants)
+	for _, m := range all {
 		var err error
 		tries := 0
 		for ; err == nil && tries < 1000; tries++ {
@@ -324,5 +325,5 @@ func TestCheckersCatchPlantedBugs(t *testing.T) {
 		}
 		caught++
 	}
-	t.Logf("%d of %d planted bugs caught", caught, len(mutants))
+	t.Logf("%d of %d planted bugs caught", caught, len(all))
 }

@@ -54,6 +54,7 @@ func (p *player) submit() {
 	case 5:
 		s.Idempotency, s.Policy = belay.IdempotencyByContent, belay.Policy{}
 	}
+	s.Notify = notificationsBy(s.ID)
 	if p.n(4) == 0 {
 		s.Budget = &belay.Budget{Cost: belay.Cost(1+p.n(4)) * 5000}
 	}
@@ -395,7 +396,7 @@ func (p *player) session() {
 			p.workers[i] = belay.WorkerID(p.id())
 		}
 		p.send(&Open{belay.WorkerSpec{
-			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}},
+			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}, {Workflow: "http"}},
 			TTL: within(time.Duration(5+15*i) * time.Second), Health: ":9090",
 		}})
 	default:

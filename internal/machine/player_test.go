@@ -255,7 +255,8 @@ func (p *player) heal() error {
 	p.healing = true
 	w := belay.WorkerID(p.id())
 	p.send(&Open{belay.WorkerSpec{
-		ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}}, TTL: within(1000 * hour),
+		ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}, {Workflow: "http"}},
+		TTL: within(1000 * hour),
 	}})
 	for _, ref := range slices.SortedFunc(maps.Keys(p.objects), ObjectRef.Compare) {
 		if ref.Kind != GateObject {

@@ -24,6 +24,8 @@ type Execution struct {
 	Policy    *belay.Policy // nil for the defaults; never changed in place
 	Gates     *belay.Gates  // the gates that the execution names; nil for none, never changed in place
 	External  bool          // only external owners may own the execution; never changed
+	// Notify are the notifications of a root; nil for none, and for a child and a delivery; never changed in place.
+	Notify []belay.Notification
 
 	State      belay.State
 	PausedFrom belay.State  // while paused: the state to which resume returns

@@ -259,6 +259,7 @@ func (w *world) finish(e *Execution, state belay.State, how ended) {
 		w.follow(&EndSwap{Gate: belay.Gate(belay.GateResource, e.Gates.Swap), Execution: e.ID})
 	}
 	w.tellParent(e)
+	w.notify(e)
 }
 
 // tellParent delivers the end of a child to its parent in the same commit. If the child was started

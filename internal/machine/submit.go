@@ -22,6 +22,7 @@ type Submit struct {
 	Defaults belay.Policy
 	swap     bool    // the rules submit it to change the mode of a resource
 	own      bool    // a schedule or a webhook submits it
+	delivers bool    // the rules submit it to report the end of an execution
 	room     int     // the largest number of executions of its limit that have not ended; 0 for any number
 	judged   *judged // the result of Judge; nil before Judge is called
 }
@@ -166,7 +167,7 @@ func (c *Submit) execution(lane LaneID, now Time) *Execution {
 	e := &Execution{
 		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: lane, External: c.External,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)),
-		New: true,
+		New: true, Notify: c.Notify,
 	}
 	if e.DueAt > now {
 		e.Reason, e.ReasonText = "delayed", "submitted to run later"
@@ -203,6 +204,9 @@ func (c *Submit) check() error {
 	if c.ID.IsZero() {
 		return refuse(belay.CodeInvalid, op, "the execution has no id")
 	}
+	if belay.IsNotificationID(c.ID) && !c.delivers {
+		return refuse(belay.CodeInvalid, op, "%s", deliveryID)
+	}
 	if c.Document != "" { // Backend.Submit has replaced it by the text
 		return refuse(belay.CodeInvalid, op, "a stored document can only be submitted with Backend.Submit")
 	}
@@ -221,7 +225,7 @@ func (c *Submit) check() error {
 		}
 	}
 	child := c.Parent != nil && c.Trigger == belay.TriggerParent
-	if c.Trigger != belay.TriggerManual && !child && !c.own && !c.swap {
+	if c.Trigger != belay.TriggerManual && !child && !c.own && !c.swap && !c.delivers {
 		return refuse(belay.CodeInvalid, op,
 			"the trigger is %q; only Belay itself sets it, for what a schedule or another source starts", c.Trigger)
 	}
@@ -260,6 +264,12 @@ func (c *Submit) check() error {
 	if err := checkBudget(op, c.Budget); err != nil {
 		return err
 	}
+	if len(c.Notify) > 0 && c.Parent != nil {
+		return refuse(belay.CodeInvalid, op, "a child has no notifications of its own: notify belongs to its root")
+	}
+	if err := belay.CheckNotifications(op, c.Notify); err != nil {
+		return err
+	}
 	if err := CheckPayload(op, "the trigger payload", c.TriggerPayload, belay.MaxTriggerPayload); err != nil {
 		return err
 	}
@@ -279,6 +289,9 @@ func (c *Submit) checkIdempotency(op string) error {
 		return refuse(belay.CodeInvalid, op,
 			"idempotency keys that begin with %s or %s are those of schedules and webhooks; choose another key",
 			slotPrefix, deliveryPrefix)
+	case forDelivery(c.IdempotencyKey) && !c.delivers:
+		return refuse(belay.CodeInvalid, op,
+			"idempotency keys that begin with %s belong to notifications; choose another key", belay.NotificationPrefix)
 	case derived:
 		return refuse(belay.CodeInvalid, op,
 			"the idempotency key has the form of the keys that Belay makes for idempotency content; choose another key")
@@ -297,6 +310,11 @@ func (c *Submit) checkGates(op string) error {
 		if reserved(l.Name) && !c.own {
 			return refuse(belay.CodeInvalid, op,
 				"limits whose names begin with %s belong to schedules; choose another name", slotPrefix)
+		}
+		if forDelivery(l.Name) && !c.delivers {
+			return refuse(belay.CodeInvalid, op,
+				"limits whose names begin with %s belong to notifications; choose another name",
+				belay.NotificationPrefix)
 		}
 		switch l.WhenFull {
 		case "", belay.WaitWhenFull:
@@ -333,6 +351,10 @@ func (c *Submit) checkGates(op string) error {
 	if c.Swap != "" && !c.swap {
 		return refuse(belay.CodeInvalid, op, "only Belay itself starts the swap of a resource")
 	}
+	if forDelivery(c.Target) && !c.delivers {
+		return refuse(belay.CodeInvalid, op,
+			"targets whose names begin with %s belong to notifications; choose another name", belay.NotificationPrefix)
+	}
 	return checkName(op, "the target", c.Target, false)
 }
 
@@ -366,6 +388,9 @@ func (c *Submit) hash(version byte) [32]byte {
 	}
 	if c.Budget != nil {
 		b = appendInt(appendString(b, "budget"), int64(c.Budget.Cost))
+	}
+	if len(c.Notify) > 0 {
+		b = appendString(appendString(b, "notify"), string(NotifyText(c.Notify)))
 	}
 	if version == plainInput {
 		return sha256.Sum256(appendJSON(b, c.Input))

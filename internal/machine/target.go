@@ -37,6 +37,10 @@ func (c *CallTarget) apply(w *world) (Reply, error) {
 	if err := checkName(op, "the step", c.Step, false); err != nil {
 		return Reply{}, err
 	}
+	if forDelivery(c.Target) {
+		return Reply{}, refuse(belay.CodeInvalid, op, "targets whose names begin with %s belong to notifications",
+			belay.NotificationPrefix)
+	}
 	e, err := w.owner(op, c.Lease)
 	if err != nil {
 		return Reply{}, err

@@ -37,7 +37,7 @@ func View(r *Record) belay.Execution {
 		StateSeq:   e.StateSeq,
 		CostTokens: e.Cost, CreatedAt: e.CreatedAt.Time(), DueAt: e.DueAt.Time(), StartedAt: e.StartedAt.Time(),
 		ProgressAt: e.ProgressAt.Time(), FinishedAt: e.FinishedAt.Time(), CancelBy: e.CancelBy.Time(),
-		PauseRequested: e.PauseRequested,
+		PauseRequested: e.PauseRequested, Notify: e.Notify,
 	}
 	if e.Budget != 0 {
 		v.Budget = &belay.Budget{Cost: e.Budget}

@@ -36,6 +36,7 @@ var checks = []check{
 	{"G16", "places, claims and rows of gates", promise.G16, g16},
 	{"G17", "costs, charged once, and moments of budgets", promise.G17, g17},
 	{"G18", "slots of schedules, started once, and changes of schedules", nil, g18},
+	{"G19", "ends of executions with notifications, each reported once", nil, g19},
 	{"retention", "ends, deleted when their retention was over", nil, retention},
 }
 

@@ -18,16 +18,19 @@ type client struct {
 	rng  *rand.Rand
 	// costs decides on costs, budgets and repairs.
 	costs *rand.Rand
-	ids   uint64
-	keys  map[string]belay.Submission // the submission of each idempotency key
-	stop  func()
-	done  chan struct{}
+	// notify decides on notifications.
+	notify *rand.Rand
+	ids    uint64
+	keys   map[string]belay.Submission // the submission of each idempotency key
+	stop   func()
+	done   chan struct{}
 }
 
 func newClient(w *world, name string) *client {
 	c := &client{
 		w: w, name: name, rng: w.random(name), costs: w.random(name + " costs"),
-		keys: make(map[string]belay.Submission), done: make(chan struct{}),
+		notify: w.random(name + " notify"),
+		keys:   make(map[string]belay.Submission), done: make(chan struct{}),
 	}
 	c.link = w.newLink(name, c.rng.IntN(len(w.nodes)))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -199,7 +202,7 @@ func (c *client) submit(ctx context.Context) {
 	if s.Target != "" && s.Workflow == "play" {
 		s.Input = c.failing(s.Input)
 	}
-	s.Budget = c.budget()
+	s.Budget, s.Notify = c.budget(), c.notifications()
 	if c.rng.IntN(10) == 0 {
 		s.DueAt = c.w.clock().Add(between(c.rng, 0, 2*time.Second))
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // mutants are the planted bugs, at least one for each promise that is checked.
-var mutants = slices.Concat(otherMutants, gateMutants, resourceMutants, costMutants, repairMutants, scheduleMutants)
+var mutants = slices.Concat(otherMutants, gateMutants, resourceMutants, costMutants, repairMutants, scheduleMutants,
+	notifyMutants)
 
 var otherMutants = []*mutant{
 	{name: "tokens go back", meant: "G1", after: func(_ *world, m *mutantState, _ *machine.Rows,
@@ -40,7 +41,7 @@ var otherMutants = []*mutant{
 		}
 	}},
 	{name: "renewal without its secret", meant: "G2", plan: func(p *plan) {
-		p.outside, p.workerFreeze = 2, 2*time.Second
+		p.outside, p.workerFreeze, p.notify = 2, 2*time.Second, false
 	}, request: func(w *world, request any) {
 		if r, is := request.(*belay.Lease); is {
 			*r = currentLease(w, *r)

@@ -58,6 +58,7 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	w.rng = w.random("driver")
 	w.plan = newPlan(w.random("plan"))
 	w.plan.schedules = w.random("schedules").IntN(2) == 0
+	w.plan.notify = w.random("notify").IntN(2) == 0
 	if m != nil && m.plan != nil {
 		m.plan(&w.plan)
 	}

@@ -215,7 +215,7 @@ func (m *Metrics) workflow(name string) string {
 func trigger(t belay.Trigger) string {
 	switch t {
 	case belay.TriggerManual, belay.TriggerParent, belay.TriggerCron, belay.TriggerEvent, belay.TriggerWebhook,
-		belay.TriggerQueue, belay.TriggerSwap:
+		belay.TriggerQueue, belay.TriggerSwap, belay.TriggerNotification:
 		return string(t)
 	}
 	return other

@@ -9,29 +9,30 @@ import (
 
 // Submit requests a new execution. The fields of its policy stand beside the other fields.
 type Submit struct {
-	ID             belay.ExecutionID  `json:"id,omitzero" doc:"The execution's id, made by the client. A repeat with the same id finds the first execution."`
-	Workflow       string             `json:"workflow,omitempty" minLength:"1" maxLength:"200" doc:"Required, unless document is set."`
-	Version        string             `json:"version,omitempty" maxLength:"200"`
-	Document       string             `json:"document,omitempty" minLength:"1" maxLength:"120" doc:"A stored document, as in nightly or nightly@3, instead of a workflow; input is its input. The execution keeps the version."`
-	Input          json.RawMessage    `json:"input,omitempty" doc:"Any JSON; at most 1 MiB."`
-	Queue          string             `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
-	Priority       int                `json:"priority,omitempty" minimum:"-100" maximum:"100"`
-	Labels         map[string]string  `json:"labels,omitempty" doc:"For people and filters."`
-	WorkerLabels   map[string]string  `json:"worker_labels,omitempty" doc:"Labels that a worker must have to claim the execution."`
-	Dispatch       string             `json:"dispatch,omitempty" enum:"external" doc:"external: workers never claim the execution; a program owns it by a lock."`
-	DueAt          time.Time          `json:"due_at,omitzero" doc:"When the execution may first run; without it, at once."`
-	IdempotencyKey string             `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
-	Idempotency    string             `json:"idempotency,omitempty" enum:"content" doc:"content: while an execution with the same workflow, version, input and policy has not ended, or after it has succeeded, the answer is that execution. Not together with idempotency_key."`
-	Trigger        belay.Trigger      `json:"trigger,omitempty" enum:"manual,parent" doc:"manual, or parent for a child. Belay itself sets the other triggers of executions."`
-	TriggerPayload json.RawMessage    `json:"trigger_payload,omitempty" doc:"The data that has caused the submission: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal."`
-	Concurrency    *belay.Concurrency `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
-	Rate           *Rate              `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
-	Budget         *belay.Budget      `json:"budget,omitempty" doc:"The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child."`
-	Target         string             `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
-	Requires       *belay.Requires    `json:"requires,omitempty" doc:"A resource and its mode, which the runs use. Runs of one mode share the resource; runs of its other modes wait. preemptible: a run yields at its next step or wait when another mode has waited for the maximum wait."`
-	Actor          string             `json:"actor,omitempty" maxLength:"200" doc:"The name of the submitter, if the request needs no key; otherwise created_by is the name of the key."`
-	Parent         *Lease             `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
-	ParentKey      string             `json:"parent_key,omitempty" maxLength:"200"`
+	ID             belay.ExecutionID    `json:"id,omitzero" doc:"The execution's id, made by the client. A repeat with the same id finds the first execution."`
+	Workflow       string               `json:"workflow,omitempty" minLength:"1" maxLength:"200" doc:"Required, unless document is set."`
+	Version        string               `json:"version,omitempty" maxLength:"200"`
+	Document       string               `json:"document,omitempty" minLength:"1" maxLength:"120" doc:"A stored document, as in nightly or nightly@3, instead of a workflow; input is its input. The execution keeps the version."`
+	Input          json.RawMessage      `json:"input,omitempty" doc:"Any JSON; at most 1 MiB."`
+	Queue          string               `json:"queue,omitempty" maxLength:"200" doc:"Without it the queue is named default."`
+	Priority       int                  `json:"priority,omitempty" minimum:"-100" maximum:"100"`
+	Labels         map[string]string    `json:"labels,omitempty" doc:"For people and filters."`
+	WorkerLabels   map[string]string    `json:"worker_labels,omitempty" doc:"Labels that a worker must have to claim the execution."`
+	Dispatch       string               `json:"dispatch,omitempty" enum:"external" doc:"external: workers never claim the execution; a program owns it by a lock."`
+	DueAt          time.Time            `json:"due_at,omitzero" doc:"When the execution may first run; without it, at once."`
+	IdempotencyKey string               `json:"idempotency_key,omitempty" maxLength:"200" doc:"A repeat with the same workflow and key finds the first execution. The header Idempotency-Key means the same."`
+	Idempotency    string               `json:"idempotency,omitempty" enum:"content" doc:"content: while an execution with the same workflow, version, input and policy has not ended, or after it has succeeded, the answer is that execution. Not together with idempotency_key."`
+	Trigger        belay.Trigger        `json:"trigger,omitempty" enum:"manual,parent" doc:"manual, or parent for a child. Belay itself sets the other triggers of executions."`
+	TriggerPayload json.RawMessage      `json:"trigger_payload,omitempty" doc:"The data that has caused the submission: any JSON; at most 64 KiB. Only GET of this execution returns it. Like the trigger, it does not decide whether two submissions are equal."`
+	Concurrency    *belay.Concurrency   `json:"concurrency,omitempty" doc:"A limit: at most max executions of its name are under way at once, each from its first run to its end."`
+	Rate           *Rate                `json:"rate,omitempty" doc:"A rate: at most max runs of its name start within the time per."`
+	Budget         *belay.Budget        `json:"budget,omitempty" doc:"The budget: when the cost of the execution and its descendants reaches it, they are paused until it is raised. Not for a child."`
+	Notify         []belay.Notification `json:"notify,omitempty" maxItems:"10" doc:"HTTP requests that Belay sends when the execution ends. Not for a child."`
+	Target         string               `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
+	Requires       *belay.Requires      `json:"requires,omitempty" doc:"A resource and its mode, which the runs use. Runs of one mode share the resource; runs of its other modes wait. preemptible: a run yields at its next step or wait when another mode has waited for the maximum wait."`
+	Actor          string               `json:"actor,omitempty" maxLength:"200" doc:"The name of the submitter, if the request needs no key; otherwise created_by is the name of the key."`
+	Parent         *Lease               `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
+	ParentKey      string               `json:"parent_key,omitempty" maxLength:"200"`
 	PolicyFields
 	PolicyMS
 }
@@ -46,7 +47,7 @@ func SubmitOf(s belay.Submission) Submit {
 		Trigger:     s.Trigger, TriggerPayload: s.TriggerPayload, Actor: s.Actor,
 		ParentKey: s.ParentKey, PolicyFields: PolicyFields(s.Policy),
 		Concurrency: s.Concurrency, Rate: RateOf(s.Rate), Target: s.Target, Requires: s.Requires,
-		Budget: s.Budget,
+		Budget: s.Budget, Notify: s.Notify,
 	}
 	if s.External {
 		w.Dispatch = "external"
@@ -73,7 +74,7 @@ func (w *Submit) Submission() (belay.Submission, error) {
 		Idempotency: belay.Idempotency(w.Idempotency),
 		Trigger:     w.Trigger, TriggerPayload: w.TriggerPayload, Actor: w.Actor,
 		ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
-		Gates: gates, Budget: w.Budget,
+		Gates: gates, Budget: w.Budget, Notify: w.Notify,
 	}
 	if w.Parent != nil {
 		l := w.Parent.Lease()

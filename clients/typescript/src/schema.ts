@@ -2615,6 +2615,7 @@ export interface components {
             };
             /** Format: int64 */
             losses?: number;
+            notify?: components["schemas"]["Notification"][];
             /** Format: int64 */
             open_children?: number;
             output?: unknown;
@@ -2639,7 +2640,7 @@ export interface components {
             /** Format: int64 */
             token: number;
             /** @enum {string} */
-            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap";
+            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap" | "notification";
             version?: string;
             worker?: string;
             worker_labels?: {
@@ -2693,6 +2694,7 @@ export interface components {
             modified_at?: string;
             /** @description The actor of the newest action on the execution, such as a pause. Actions of Belay itself do not count. */
             modified_by?: string;
+            notify?: components["schemas"]["Notification"][];
             /** Format: int64 */
             open_children?: number;
             output?: unknown;
@@ -2717,7 +2719,7 @@ export interface components {
             /** Format: int64 */
             token: number;
             /** @enum {string} */
-            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap";
+            trigger?: "manual" | "parent" | "cron" | "event" | "webhook" | "queue" | "swap" | "notification";
             /** @description The payload of the trigger, as it was submitted. */
             trigger_payload?: unknown;
             version?: string;
@@ -3244,6 +3246,19 @@ export interface components {
             revoked_at?: string;
             scopes: ("read" | "submit" | "operate" | "worker" | "admin")[];
             secret: string;
+        };
+        Notification: {
+            /**
+             * @description The body of the request. event, the default: the end as JSON, in the form of Standard Webhooks. slack: an object with a text.
+             * @enum {string}
+             */
+            format?: "event" | "slack";
+            /** @description The ends that are reported; without it, failed. */
+            on?: ("failed" | "succeeded" | "cancelled")[];
+            /** @description A reference such as ${{ secrets.NAME }} to the secret that signs the request in the form of Standard Webhooks. Without it, the request is not signed. */
+            secret?: string;
+            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. */
+            url: string;
         };
         Op: {
             append?: components["schemas"]["Append"];
@@ -4095,6 +4110,8 @@ export interface components {
             /** Format: int64 */
             max_losses?: number;
             no_dead_letters?: boolean;
+            /** @description HTTP requests that Belay sends when the execution ends. Not for a child. */
+            notify?: components["schemas"]["Notification"][];
             /** @enum {string} */
             on_expired?: "reschedule" | "fail";
             /** @enum {string} */

@@ -23,8 +23,7 @@ type conn struct {
 	backend  uint32   // number of the server's process
 	identity identity // identity of the database that a writer is connected to
 	guest    bool     // an application's connection, on which no statements are prepared
-	policies table.Parsed[belay.Policy]
-	gates    table.Parsed[belay.Gates]
+	shared   table.SharedCache
 	specs    table.Parsed[belay.WorkerSpec]
 	interner interner
 	buffer   buffer

@@ -89,14 +89,11 @@ func (r internedRow) Word(i int) string { return r.interner.text(r.columns[i]) }
 
 // scan reads an execution from a row that begins with its columns.
 func (c *conn) scan(r columns) (stored, error) {
-	policy, err := table.Parse(&c.policies, "a policy", r[table.ExecutionPolicy])
+	shared, err := table.ParseShared(&c.shared, r[table.ExecutionPolicy], r[table.ExecutionGates],
+		r[table.ExecutionNotify])
 	if err != nil {
 		return stored{}, err
 	}
-	gates, err := table.Parse(&c.gates, "gates", r[table.ExecutionGates])
-	if err != nil {
-		return stored{}, err
-	}
-	e, runSeq := table.ScanExecution(internedRow{r, &c.interner}, policy, gates)
+	e, runSeq := table.ScanExecution(internedRow{r, &c.interner}, shared)
 	return stored{e, runSeq}, nil
 }

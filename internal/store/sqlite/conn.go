@@ -18,8 +18,7 @@ import (
 type conn struct {
 	driver.Conn
 	statements map[string]driver.Stmt
-	policies   table.Parsed[belay.Policy]
-	gates      table.Parsed[belay.Gates]
+	shared     table.SharedCache
 	specs      table.Parsed[belay.WorkerSpec]
 	args       args
 	dest       []driver.Value

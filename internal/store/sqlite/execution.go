@@ -45,14 +45,11 @@ func bindHot(a *args, m table.Mask, h *table.HotRow) {
 
 // scanExecution reads a row of selectExecutions.
 func (c *conn) scanExecution(r columns) (*machine.Execution, error) {
-	policy, err := table.Parse(&c.policies, "a policy", r.text(table.ExecutionPolicy))
+	shared, err := table.ParseShared(&c.shared, r.text(table.ExecutionPolicy), r.text(table.ExecutionGates),
+		r.text(table.ExecutionNotify))
 	if err != nil {
 		return nil, err
 	}
-	gates, err := table.Parse(&c.gates, "gates", r.text(table.ExecutionGates))
-	if err != nil {
-		return nil, err
-	}
-	e, _ := table.ScanExecution(r, policy, gates)
+	e, _ := table.ScanExecution(r, shared)
 	return e, nil
 }

@@ -80,6 +80,12 @@ func (w *walker) submit() machine.Command {
 	if w.chance(8) {
 		s.WorkerLabels = map[string]string{"gpu": "yes"}
 	}
+	if w.chance(6) {
+		reported(&s)
+		for i := range s.Notify {
+			w.known = add(w.known, belay.NotificationID(s.ID, 1, i))
+		}
+	}
 	w.known = add(w.known, s.ID)
 	c := &machine.Submit{Submission: s}
 	for _, key := range machine.NeedOf([]machine.Command{c}).Keys {

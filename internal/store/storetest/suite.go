@@ -30,7 +30,8 @@ type Reopener interface {
 // Run runs the suite on a store.
 func Run(t *testing.T, open Open) {
 	cases := slices.Concat(commitCases, loadCases, writeCases, dueCases, readCases, listCases, pruneCases, idleCases,
-		outsideCases, objectCases, documentCases, gateCases, letterCases, contentCases, runCases, detailCases)
+		outsideCases, objectCases, documentCases, gateCases, letterCases, contentCases, runCases, detailCases,
+		notifyCases)
 	if _, keeps := open(t, NewClock()).(Reopener); keeps {
 		cases = append(cases, durableCases...)
 	}

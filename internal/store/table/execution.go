@@ -23,6 +23,9 @@ var Executions = &Table[machine.Execution]{"executions", []Column[machine.Execut
 	{Name: "gates", Kind: String, Zero: Null, Text: func(e *machine.Execution) string {
 		return string(machine.GatesText(e.Gates))
 	}},
+	{Name: "notify", Kind: String, Zero: Null, Text: func(e *machine.Execution) string {
+		return string(machine.NotifyText(e.Notify))
+	}},
 }}
 
 func policyText(e *machine.Execution) string {
@@ -32,14 +35,15 @@ func policyText(e *machine.Execution) string {
 	return string(e.Policy.Text())
 }
 
-// The indexes of the policy and the gates in an execution's row.
+// The indexes of the policy, the gates and the notifications in an execution's row.
 const (
 	ExecutionPolicy = 7
 	ExecutionGates  = 10
+	ExecutionNotify = 11
 )
 
 // fixed is the number of columns that never change.
-const fixed = 11
+const fixed = 12
 
 // The columns of an execution that change. In a row they follow the columns that never change, in
 // this order.
@@ -205,12 +209,49 @@ func (m Mask) All(yield func(int) bool) {
 	}
 }
 
-// ScanExecution reads an execution and its RunSeq from a row. The caller has parsed the policy and
-// the gates.
-func ScanExecution[C Row](row C, policy *belay.Policy, gates *belay.Gates) (*machine.Execution, int64) {
+// Shared are the columns of an execution that a caller of ScanExecution has parsed. The values are shared by equal
+// rows and never changed in place.
+type Shared struct {
+	Policy *belay.Policy
+	Gates  *belay.Gates
+	Notify *[]belay.Notification
+}
+
+// SharedCache caches the values of Shared.
+type SharedCache struct {
+	policies Parsed[belay.Policy]
+	gates    Parsed[belay.Gates]
+	notify   Parsed[[]belay.Notification]
+}
+
+// mostCached is the largest size of a text of notifications that the cache keeps, in bytes. Callers choose these
+// texts, and a thousand long ones would fill the memory of each connection.
+const mostCached = 1 << 10
+
+// ParseShared decodes the texts of a policy, gates and notifications, or finds them in the cache.
+func ParseShared[S string | []byte](p *SharedCache, policy, gates, notify S) (s Shared, err error) {
+	if s.Policy, err = Parse(&p.policies, "a policy", policy); err != nil {
+		return s, err
+	}
+	if s.Gates, err = Parse(&p.gates, "gates", gates); err != nil {
+		return s, err
+	}
+	cache := &p.notify
+	if len(notify) > mostCached {
+		cache = new(Parsed[[]belay.Notification])
+	}
+	s.Notify, err = Parse(cache, "notifications", notify)
+	return s, err
+}
+
+// ScanExecution reads an execution and its RunSeq from a row.
+func ScanExecution[C Row](row C, shared Shared) (*machine.Execution, int64) {
 	e := &machine.Execution{
 		Child: row.Text(2), ParentGen: int(row.Int(3)), Workflow: row.Word(4), Version: row.Word(5), Queue: row.Word(6),
-		Policy: policy, Gates: gates, CreatedAt: machine.Time(row.Int(8)), External: row.Int(9) != 0,
+		Policy: shared.Policy, Gates: shared.Gates, CreatedAt: machine.Time(row.Int(8)), External: row.Int(9) != 0,
+	}
+	if shared.Notify != nil {
+		e.Notify = *shared.Notify
 	}
 	copy(e.ID[:], row.Raw(0))
 	copy(e.Parent[:], row.Raw(1))

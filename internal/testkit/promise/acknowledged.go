@@ -37,8 +37,9 @@ func G3(f *Finding) {
 		k.check(&f.History.Told[i])
 	}
 	for _, s := range f.History.Stories {
-		own := s.Execution.Trigger == belay.TriggerSwap || s.Execution.Trigger == belay.TriggerCron
-		if !asked[s.ID] && s.IsRoot() && !own { // Belay itself submits swaps and the slots of schedules
+		own := s.Execution.Trigger == belay.TriggerSwap || s.Execution.Trigger == belay.TriggerCron ||
+			s.Execution.Trigger == belay.TriggerNotification
+		if !asked[s.ID] && s.IsRoot() && !own { // Belay itself submits swaps, slots of schedules and deliveries
 			f.Violation(s, "it exists and was never submitted")
 		}
 		f.output(s)
