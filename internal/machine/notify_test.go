@@ -105,6 +105,29 @@ func TestEveryEndIsReportedOnce(t *testing.T) {
 		"losses without an end": {belay.Policy{MaxLosses: 1}, func(s *stage, w belay.WorkerID, _ belay.ExecutionID) {
 			s.lose(s.win(w))
 		}, "1.0 failed, 1.1 failed"},
+		"an assignment that expires": {
+			belay.Policy{ScheduledTimeout: within(time.Second), OnExpired: belay.FailExpired},
+			func(s *stage, w belay.WorkerID, id belay.ExecutionID) {
+				s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
+				s.pass(time.Second)
+				s.do(&Tick{Execution: id})
+			}, "1.0 failed, 1.1 failed"},
+		"loss of an owner from outside": {end: func(s *stage, _ belay.WorkerID, id belay.ExecutionID) {
+			s.do(s.lock(belay.WorkerID(s.id()), id))
+			s.lose(leaseOf(s.row(id)))
+		}, want: "1.0 failed, 1.1 failed"},
+		"replaced under a limit": {end: func(s *stage, _ belay.WorkerID, id belay.ExecutionID) {
+			replaced := s.submission(notifies(anyEnd), func(x *belay.Submission) {
+				x.Concurrency = &belay.Concurrency{Name: "x", Max: 1, WhenFull: belay.ReplaceWhenFull}
+			})
+			s.do(replaced)
+			next := s.submission(func(x *belay.Submission) { x.Concurrency = replaced.Concurrency })
+			s.follow(s.do(next))
+			if got := s.deliveries(replaced.ID); got != "1.0 cancelled" {
+				s.t.Errorf("the deliveries of the replaced execution are %q", got)
+			}
+			s.do(s.act(id, belay.ActionCancel))
+		}, want: "1.0 cancelled, 1.2 cancelled"},
 		"suspended": {end: func(s *stage, w belay.WorkerID, _ belay.ExecutionID) {
 			s.do(s.settle(s.win(w), belay.OutcomeSuspended))
 		}},
