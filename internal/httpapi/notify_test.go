@@ -42,6 +42,7 @@ func TestNotificationsDoNotPassTheAdmissionOfRequests(t *testing.T) {
 	}
 	forbidden(http.MethodPost, "/v1/executions", body("internal.example"))
 	forbidden(http.MethodPut, "/v1/schedules/x", `{"cron": "@daily", "execution": `+body("internal.example")+`}`)
+	forbidden(http.MethodPut, "/v1/webhooks/x", `{"scheme": "cloudevents", "execution": `+body("internal.example")+`}`)
 	a := s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch", `{"ops": [{"submit": `+body("internal.example")+
 		`}, {"submit": `+body("other.example")+`}]}`)
 	var batch struct {

@@ -147,7 +147,7 @@ func (c *Receive) Need(n *Need) {
 
 func (c *Receive) apply(w *world) (Reply, error) {
 	op := "deliver to webhook " + c.Event.Webhook
-	if err := checkDelivery(op, &c.Event); err != nil {
+	if err := checkEvent(op, &c.Event); err != nil {
 		return Reply{}, err
 	}
 	h, err := w.webhook(c.Event.Webhook)

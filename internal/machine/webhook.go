@@ -328,8 +328,8 @@ func (h *webhook) advance(w *world) error {
 	return nil
 }
 
-// checkDelivery checks what the caller of a delivery says of it.
-func checkDelivery(op string, e *belay.WebhookEvent) error {
+// checkEvent checks what the caller of a delivery says of it.
+func checkEvent(op string, e *belay.WebhookEvent) error {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' }
 	switch {
 	case e.ID == "" || len(e.ID) > maxDeliveryID || strings.ContainsFunc(e.ID, odd):
