@@ -108,6 +108,7 @@ func histogram(name, help string, buckets []float64) prometheus.Histogram {
 // begin creates the counters whose labels are known from the start, so that a scraper sees them
 // grow from 0 to 1.
 func (m *Metrics) begin() {
+	m.deliveries.WithLabelValues("none", "refused")
 	for o := belay.OutcomeSucceeded; o <= belay.OutcomeCancelled; o++ {
 		m.runs.WithLabelValues(o.String())
 	}

@@ -9,6 +9,7 @@ import { patient, type Fetch } from "./fetch.js";
 import { DeadLetters } from "./dead.js";
 import { Documents } from "./documents.js";
 import { Schedules } from "./schedules.js";
+import { Webhooks } from "./webhooks.js";
 import { Gates } from "./gates.js";
 import { newExecutionId, newKey } from "./id.js";
 import { Jobs } from "./jobs.js";
@@ -90,6 +91,8 @@ export class Belay {
 
   /** The schedules, which start executions at regular times. */
   readonly schedules: Schedules;
+  /** The webhooks, which start executions for signed requests and for CloudEvents. */
+  readonly webhooks: Webhooks;
   /** The gates: limits, rates, circuit breakers and pauses. */
   readonly gates: Gates;
   /** The jobs of the agent service. */
@@ -122,6 +125,7 @@ export class Belay {
     this.dead = new DeadLetters(this.api);
     this.documents = new Documents(this.api);
     this.schedules = new Schedules(this.api);
+    this.webhooks = new Webhooks(this.api);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }

@@ -16,6 +16,10 @@ export {
 export {
   Schedules, type Overlap, type Schedule, type ScheduleIf, type ScheduleSlot, type ScheduleTerms, type ScheduleWhy,
 } from "./schedules.js";
+export {
+  Webhooks, type CloudEvent, type CloudEventResult, type PublishedEvent, type TestDelivery, type Webhook,
+  type WebhookDelivery, type WebhookDeliveryData, type WebhookTerms,
+} from "./webhooks.js";
 export { Documents, type Document, type DocumentIf, type DocumentVersion, type DocumentWhy } from "./documents.js";
 export { gate, Gates, type CircuitBreaker, type Gate, type GateKind, type GatePause, type GateWhy, type ResourceTerms } from "./gates.js";
 export { newExecutionId } from "./id.js";

@@ -14,16 +14,16 @@ export type ScheduleTerms = Omit<Schemas["PutSchedule"], "actor" | "reason">;
 /** A slot of a schedule whose time has come, and what happened then. */
 export type ScheduleSlot = Schemas["ScheduleSlot"];
 
-/** The person or program that changes a schedule, and the reason. If requests need a key, the actor is the key's name. */
+/** The person or program that changes a schedule or a webhook, and the reason. If requests need a key, the actor is the key's name. */
 export interface ScheduleWhy {
   actor?: string;
   reason?: string;
 }
 
-/** Which version the schedule must have; otherwise the call throws a conflict. */
+/** Which version the schedule or webhook must have; otherwise the call throws a conflict. */
 export interface ScheduleIf {
   version?: number;
-  /** There must be no such schedule. */
+  /** There must be none of this name. */
   none?: boolean;
 }
 
@@ -54,13 +54,9 @@ export class Schedules {
 
   /** put creates a schedule or changes it. Its next slot is the first one after now. */
   put(name: string, terms: ScheduleTerms, o: ScheduleWhy & { if?: ScheduleIf } = {}): Promise<Schedule> {
-    const { if: condition = {}, ...why } = o;
-    const header: Record<"Idempotency-Key", string> & { "If-Match"?: string; "If-None-Match"?: string } = {
-      "Idempotency-Key": newKey(),
-    };
-    if (condition.version !== undefined) header["If-Match"] = `"${condition.version}"`;
-    if (condition.none === true) header["If-None-Match"] = "*";
-    return answer(this.#api.PUT("/v1/schedules/{name}", { params: { path: { name }, header }, body: { ...terms, ...why } }));
+    const { if: condition, ...why } = o;
+    const params = { path: { name }, header: conditions(condition) };
+    return answer(this.#api.PUT("/v1/schedules/{name}", { params, body: { ...terms, ...why } }));
   }
 
   /** pause stops a schedule: slots whose times come are not started, also not later. */
@@ -94,5 +90,15 @@ export class Schedules {
   }
 }
 
-/** change names a schedule and one change of it. */
-const change = (name: string) => ({ path: { name }, header: { "Idempotency-Key": newKey() } });
+/** conditions are the headers of one change of a schedule or webhook. */
+export const conditions = (condition: ScheduleIf = {}) => {
+  const header: Record<"Idempotency-Key", string> & { "If-Match"?: string; "If-None-Match"?: string } = {
+    "Idempotency-Key": newKey(),
+  };
+  if (condition.version !== undefined) header["If-Match"] = `"${condition.version}"`;
+  if (condition.none === true) header["If-None-Match"] = "*";
+  return header;
+};
+
+/** change names a schedule or webhook, and one change of it. */
+export const change = (name: string) => ({ path: { name }, header: { "Idempotency-Key": newKey() } });

@@ -58,6 +58,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/hooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Deliver to a webhook
+         * @description For the senders of webhooks: the signature stands in the place of a key. The answer comes after the commit, so a sender that repeats what got no answer loses nothing, and a repetition starts nothing. 401: the signature is wrong. 422: no execution can be made of the delivery; the webhook shows why. 503: the webhook is paused, or the server takes no work now.
+         */
+        post: operations["receiveDelivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}": {
         parameters: {
             query?: never;
@@ -281,6 +301,26 @@ export interface paths {
         get: operations["getCircuitBreaker"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/cloudevents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Publish CloudEvents
+         * @description The body has an event in the binary or structured mode of CloudEvents 1.0, or a batch of at most 100. Each webhook of the scheme cloudevents whose filter is true starts an execution, once for the source and the id of an event. The answer comes after all commits. If it is an error, repeat the request: nothing starts twice.
+         */
+        post: operations["publishCloudEvents"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1516,6 +1556,145 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the webhooks */
+        get: operations["listWebhooks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a webhook, with its newest deliveries
+         * @description refused has the newest requests that the server which answers has refused, for example because their signatures were wrong.
+         */
+        get: operations["getWebhook"];
+        /**
+         * Create a webhook, or change its signatures and executions
+         * @description 201: the webhook is new. 200: it was changed, or had these terms already. Senders post to /hooks/{name}. The key needs the scopes operate and submit. 412: the webhook has another version.
+         */
+        put: operations["putWebhook"];
+        post?: never;
+        /**
+         * Remove a webhook
+         * @description Executions that it has started go on. 412: the webhook has another version.
+         */
+        delete: operations["removeWebhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a delivery without a signature, as a test
+         * @description Starts an execution as a delivery of the sender would, also while the webhook is paused. The key needs the scopes operate and submit.
+         */
+        post: operations["testDelivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/deliveries/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read one of the newest deliveries, with its data */
+        get: operations["getDelivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/deliveries/{id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start another execution of one of the newest deliveries
+         * @description By the terms that the webhook has now; the filter does not apply.
+         */
+        post: operations["replayDelivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a webhook
+         * @description Deliveries are refused with 503, so that senders repeat them later.
+         */
+        post: operations["pauseWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a webhook */
+        post: operations["resumeWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers": {
         parameters: {
             query?: never;
@@ -2162,6 +2341,12 @@ export interface components {
             /** @description The reason, which the audit keeps. */
             reason?: string;
         };
+        ChangeWebhook: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+        };
         ChatError: {
             error: components["schemas"]["ChatFault"];
         };
@@ -2302,6 +2487,35 @@ export interface components {
             assignments?: components["schemas"]["Assignment"][];
             /** @description Send a heartbeat now: its reply has something for the worker. */
             attention?: boolean;
+        };
+        CloudEvent: {
+            data?: unknown;
+            /** @description Instead of data: bytes in Base64. */
+            data_base64?: string;
+            datacontenttype?: string;
+            dataschema?: string;
+            id: string;
+            /** @description The id is unique within the source. */
+            source: string;
+            /** @enum {string} */
+            specversion: "1.0";
+            subject?: string;
+            /** Format: date-time */
+            time?: string;
+            type: string;
+        } & {
+            [key: string]: unknown;
+        };
+        CloudEventDelivery: {
+            execution?: string;
+            outcome: string;
+            text?: string;
+            webhook: string;
+        };
+        CloudEventResult: {
+            deliveries: components["schemas"]["CloudEventDelivery"][];
+            id: string;
+            source: string;
         };
         Complete: {
             /**
@@ -3038,6 +3252,11 @@ export interface components {
             token: number;
             worker: string;
         };
+        HookReply: {
+            execution?: string;
+            /** @description started, duplicate or filtered; ping for a request that only tests the address. */
+            outcome: string;
+        };
         Job: {
             /** @description The artifacts with the changes. */
             changes?: components["schemas"]["Changes"];
@@ -3434,6 +3653,10 @@ export interface components {
             event: "progress";
             id: string;
         };
+        Published: {
+            /** @description The events, in the order of the request. */
+            events: components["schemas"]["CloudEventResult"][];
+        };
         PutSchedule: {
             /** @description The name of the actor, if the request needs no key. */
             actor?: string;
@@ -3490,6 +3713,35 @@ export interface components {
             reason?: string;
             /** @description With cron: the name of an IANA time zone, such as Europe/Berlin. Without it, UTC. */
             time_zone?: string;
+        };
+        PutWebhook: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery. */
+            execution: components["schemas"]["Submit"];
+            /** @description An expression. A delivery for which it is false starts nothing. */
+            filter?: string;
+            /** @description Describes the signature. For the scheme hmac only. */
+            hmac?: components["schemas"]["WebhookHMAC"];
+            /**
+             * Format: int64
+             * @description The largest body; without it, 1 MiB, which is also the maximum.
+             */
+            max_bytes?: number;
+            /**
+             * Format: int64
+             * @description The deliveries per second that one server accepts; without it, 50.
+             */
+            rate?: number;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+            /**
+             * @description How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents.
+             * @enum {string}
+             */
+            scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents";
+            /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents. */
+            secrets?: string[];
         };
         Rate: {
             /**
@@ -3607,6 +3859,10 @@ export interface components {
             reason?: string;
             /** @description Tasks, or items such as build[7], that do not run and count as succeeded. */
             skip?: components["schemas"]["TaskSkip"][];
+        };
+        ReplayDelivery: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
         };
         Requeue: {
             /** @description The name of the reviewer, if the request needs no key. */
@@ -4294,6 +4550,20 @@ export interface components {
             output?: unknown;
             task: string;
         };
+        TestDelivery: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The body as JSON. */
+            data: unknown;
+            /** @description The headers that expressions can read, with names in lower case. */
+            headers?: {
+                [key: string]: string;
+            };
+            /** @description The id of the delivery. A repeat with the same id starts nothing. */
+            id: string;
+            /** @description The name of the event. */
+            type?: string;
+        };
         Token: {
             /** @enum {string} */
             state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
@@ -4314,6 +4584,108 @@ export interface components {
             output_tokens: number;
             /** Format: int64 */
             turns?: number;
+        };
+        Webhook: {
+            /** Format: date-time */
+            created_at: string;
+            /** @description The number of deliveries by outcome: started, filtered, failed. */
+            deliveries?: {
+                [key: string]: number;
+            };
+            /** @description The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery. */
+            execution: components["schemas"]["Submit"];
+            /** @description An expression. A delivery for which it is false starts nothing. */
+            filter?: string;
+            /** @description Describes the signature. For the scheme hmac only. */
+            hmac?: components["schemas"]["WebhookHMAC"];
+            /**
+             * Format: int64
+             * @description The largest body; without it, 1 MiB, which is also the maximum.
+             */
+            max_bytes?: number;
+            name: string;
+            /** @description Present if the webhook is paused. */
+            paused?: components["schemas"]["WebhookPause"];
+            /**
+             * Format: int64
+             * @description The deliveries per second that one server accepts; without it, 50.
+             */
+            rate?: number;
+            /** @description The newest deliveries without duplicates, the newest first, 50 at most. Not in lists. */
+            recent?: components["schemas"]["WebhookDelivery"][];
+            /** @description The newest requests that the server which answers has refused, for example because their signatures were wrong. Not in lists. */
+            refused?: components["schemas"]["WebhookRefusal"][];
+            /**
+             * @description How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents.
+             * @enum {string}
+             */
+            scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents";
+            /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents. */
+            secrets?: string[];
+            /**
+             * Format: date-time
+             * @description The last change by an operator.
+             */
+            updated_at: string;
+            updated_by?: string;
+            /**
+             * Format: int64
+             * @description Counts the changes by operators, from 1.
+             */
+            version: number;
+        };
+        WebhookDelivery: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            /** Format: int64 */
+            bytes: number;
+            execution?: string;
+            id: string;
+            outcome: string;
+            text?: string;
+            type?: string;
+        };
+        WebhookDeliveryData: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            /** Format: int64 */
+            bytes: number;
+            data?: unknown;
+            execution?: string;
+            headers?: {
+                [key: string]: string;
+            };
+            id: string;
+            outcome: string;
+            text?: string;
+            type?: string;
+        };
+        WebhookHMAC: {
+            algorithm?: string;
+            encoding?: string;
+            header: string;
+            id_header?: string;
+            prefix?: string;
+            timestamp_header?: string;
+        };
+        WebhookPause: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            reason?: string;
+        };
+        WebhookRefusal: {
+            /** Format: date-time */
+            at: string;
+            from: string;
+            text: string;
+        };
+        Webhooks: {
+            /** @description The cursor of the next page. */
+            next?: string;
+            webhooks: components["schemas"]["Webhook"][];
         };
         Worker: {
             /** Format: int64 */
@@ -4740,6 +5112,54 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             403: components["responses"]["Forbidden"];
             405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    receiveDelivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** @description The delivery, as its sender has signed it. */
+        requestBody: {
+            content: {
+                "*/*": unknown;
+                "application/json": unknown;
+                "application/x-www-form-urlencoded": unknown;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HookReply"];
+                    "text/plain": string;
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];
@@ -5461,6 +5881,50 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    publishCloudEvents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description In the binary mode the attributes are in headers such as ce-id. */
+        requestBody: {
+            content: {
+                "*/*": unknown;
+                "application/cloudevents-batch+json": components["schemas"]["CloudEvent"][];
+                "application/cloudevents+json": components["schemas"]["CloudEvent"];
+                "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Published"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
@@ -9181,6 +9645,467 @@ export interface operations {
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
             408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: {
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhooks"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    putWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the webhook must have; otherwise 412. */
+                "If-Match"?: string;
+                /** @description An asterisk: there must be no such webhook; otherwise 412. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "scheme": "github",
+                 *       "secrets": [
+                 *         "${{ secrets.GITHUB_HOOK }}"
+                 *       ],
+                 *       "filter": "event.type == \"push\"",
+                 *       "execution": {
+                 *         "workflow": "build",
+                 *         "input": {
+                 *           "commit": "${{ event.data.after }}"
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["PutWebhook"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    removeWebhook: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the webhook must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    testDelivery: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the version that the webhook must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "id": "test-1",
+                 *       "type": "push",
+                 *       "data": {
+                 *         "after": "3f2a9c1"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["TestDelivery"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getDelivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the delivery. */
+                id: string;
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDeliveryData"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    replayDelivery: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the replay: a repeat with the same key starts nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the delivery. */
+                id: string;
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /** @example {} */
+                "application/json": components["schemas"]["ReplayDelivery"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    pauseWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the webhook must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the database moves"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeWebhook"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    resumeWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the webhook must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the webhook. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the database moves"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeWebhook"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
