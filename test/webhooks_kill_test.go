@@ -81,28 +81,31 @@ func (s *sender) send(i int, id string) error {
 		i++
 		sent := time.Now()
 		status, answer, err := s.post(signedDelivery(s.t, "http://"+at+"/hooks/h", id, fmt.Sprintf(`{"id":%q}`, id)))
-		took := time.Since(sent)
-		s.mu.Lock()
 		switch {
 		case err == nil && status == http.StatusOK:
-			defer s.mu.Unlock()
-			s.took = append(s.took, took)
-			if old, had := s.got[id]; had && old != answer.Execution || answer.Execution.IsZero() {
-				return fmt.Errorf("delivery %s started %s and then %s", id, old, answer.Execution)
-			}
-			s.got[id] = answer.Execution
-			return nil
+			return s.accepted(id, answer, time.Since(sent))
 		case err == nil && status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests &&
 			status != http.StatusInternalServerError:
-			defer s.mu.Unlock()
 			return fmt.Errorf("delivery %s: status %d", id, status)
-		}
-		s.again++
-		s.mu.Unlock()
-		if time.Since(began) > patience {
+		case time.Since(began) > patience:
 			return fmt.Errorf("delivery %s: %d, %w", id, status, err)
 		}
+		s.mu.Lock()
+		s.again++
+		s.mu.Unlock()
 	}
+}
+
+// accepted keeps the answer to a delivery. All answers to one delivery name the same execution.
+func (s *sender) accepted(id string, answer deliveryAnswer, took time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took = append(s.took, took)
+	if old, had := s.got[id]; had && old != answer.Execution || answer.Execution.IsZero() {
+		return fmt.Errorf("delivery %s started %s and then %s", id, old, answer.Execution)
+	}
+	s.got[id] = answer.Execution
+	return nil
 }
 
 type deliveryAnswer struct {

@@ -124,7 +124,8 @@ func (r *Reader) WebhookDelivery(ctx context.Context, name, id string) (belay.We
 		out.Headers, out.Data, err = machine.DeliveryData(o)
 		return out, err
 	}
-	return out, r.startedData(ctx, &out, d.Payload)
+	err = r.startedData(ctx, &out, d.Payload)
+	return out, err
 }
 
 // startedData reads the data of a delivery from its execution.

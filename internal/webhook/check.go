@@ -42,6 +42,8 @@ func Check(scheme belay.WebhookScheme, h *belay.WebhookHMAC) error {
 			return invalid("hmac describes signatures of the scheme hmac, and the scheme is %s", scheme)
 		}
 		return nil
+	case belay.SchemeCloudEvents:
+		return invalid("events of the scheme cloudevents have no signatures")
 	}
 	return invalid("there is no scheme %.40q; schemes are hmac, standard, github, gitlab, stripe, slack "+
 		"and cloudevents", scheme)

@@ -210,7 +210,8 @@ func event(attributes map[string]string) (e belay.CloudEvent, err error) {
 	if v := attributes["specversion"]; v != "1.0" {
 		return e, invalid("specversion is %.20q; this server reads CloudEvents 1.0", v)
 	}
-	return e, CheckCloudEvent(&e)
+	err = CheckCloudEvent(&e)
+	return e, err
 }
 
 // CheckCloudEvent returns CodeInvalid if a required attribute is missing or too long.
