@@ -243,6 +243,8 @@ func askWebhooks(ask func(...string), text, bytes string) {
 	}
 	ask("webhooks", "set", "hostile", "--scheme", "hmac", "--secret", "HOOK", "--filter", hostileText,
 		"--hmac-header", hostileText, hostileText)
+	ask("submit", "hostile", "--notify", hostileText, "--notify-on", hostileText)
+	ask("submit", "hostile", "--notify", "https://example.org/", "--notify-secret", hostileText)
 	ask("webhooks", "set", "events", "--scheme", "cloudevents", "--label", "a="+hostileText, hostileText)
 	ask("publish", "--type", hostileText, "--source", hostileText, "--id", hostileText, "--body", bytes)
 	ask("publish", "--type", "t", "--source", "/s", "--extension", hostileText+"="+hostileText)

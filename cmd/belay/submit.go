@@ -33,6 +33,7 @@ type submitFlags struct {
 	external, wait                  bool
 	job                             runFlags
 	own                             ownGates
+	notify                          notifyFlags
 }
 
 func (a *app) submitCommand() *cobra.Command {
@@ -121,6 +122,7 @@ func (f *submitFlags) register(a *app, c *cobra.Command) {
 		"with a COMMAND: pass the worker's environment variable `NAME` to the command; the worker's agent.env must "+
 			"list it")
 	f.own.register(a, c)
+	f.notify.register(c)
 	_ = c.RegisterFlagCompletionFunc("document", func(c *cobra.Command, _ []string, typed string) ([]string,
 		cobra.ShellCompDirective) {
 		return a.completeStored(c, nil, typed)
@@ -182,6 +184,9 @@ func (f *submitFlags) described(args []string, dash int, stdin io.Reader) (belay
 		return s, err
 	}
 	if s.Gates, err = f.own.gates(); err != nil {
+		return s, err
+	}
+	if s.Notify, err = f.notify.notifications(); err != nil {
 		return s, err
 	}
 	if s.DueAt, err = moment("due", f.due, time.Now()); err != nil {

@@ -94,7 +94,7 @@ func (f *hookFlags) webhook(name string) (belay.Webhook, error) {
 		return h, usage("name one secret with --secret, or two while one replaces the other; there are %d", n)
 	}
 	for _, name := range f.secrets {
-		reference, err := secretOf(name)
+		reference, err := secretOf("secret", name)
 		if err != nil {
 			return h, err
 		}
@@ -111,17 +111,17 @@ var (
 	likelySecret = regexp.MustCompile(`^(whsec_.*|whsk_.*|[0-9a-f]{32,})$`)
 )
 
-// secretOf returns the reference to the secret that an argument names; the argument may be the reference itself. The
-// error does not contain the argument, which may be a secret.
-func secretOf(arg string) (string, error) {
+// secretOf returns the reference to the secret that the argument of a flag names; the argument may be the reference
+// itself. The error does not contain the argument, which may be a secret.
+func secretOf(flag, arg string) (string, error) {
 	name := arg
 	if m := secretReference.FindStringSubmatch(arg); m != nil {
 		name = m[1]
 	}
 	if !secretName.MatchString(name) || likelySecret.MatchString(name) {
-		return "", usage("--secret is the name of a secret, such as GITHUB_HOOK: letters, digits and _. Do not give " +
-			"the secret itself: the setting secrets.allow of the server says where it is. If you have typed the " +
-			"secret, remove it from the history of your shell")
+		return "", usage("--%s is the name of a secret, such as GITHUB_HOOK: letters, digits and _. Do not give "+
+			"the secret itself: the setting secrets.allow of the server says where it is. If you have typed the "+
+			"secret, remove it from the history of your shell", flag)
 	}
 	return "${{ secrets." + name + " }}", nil
 }
@@ -226,8 +226,8 @@ func (a *app) setWebhook(c *cobra.Command, p *belay.WebhookPut) error {
 	return closing(b, err)
 }
 
-// printWebhookPut prints the result of a put. After the creation of a webhook, or while one secret replaces another, it
-// also prints what the operator must do next.
+// printWebhookPut prints the result of a put. After the creation of a webhook, or while one secret replaces
+// another, it also prints what the operator must do next.
 func (a *app) printWebhookPut(r *belay.WebhookPutResult) {
 	a.printEdited(r.Name, r.Created, r.Changed, r.Version)
 	if r.Paused != nil {
