@@ -75,6 +75,21 @@ type Webhook struct {
 	// in ${{ }}; without an Input, the input is event.data. It has a Workflow or a Document. The Backend sets the ID,
 	// IdempotencyKey, Trigger, TriggerPayload (a WebhookPayload) and Actor.
 	Execution Submission `json:"execution"`
+	// Signal describes the signal that a delivery sends to an execution, instead of starting one.
+	Signal *WebhookSignal `json:"signal,omitempty"`
+}
+
+// WebhookSignal describes the signals of a webhook. Either Execution, or Workflow and Key name the execution.
+type WebhookSignal struct {
+	Name string `json:"name"`
+	// Execution is an expression for the id of the execution.
+	Execution string `json:"execution,omitempty"`
+	// Key is an expression for the idempotency key of an execution of Workflow, such as
+	// "order-" + string(event.data.order).
+	Workflow string `json:"workflow,omitempty"`
+	Key      string `json:"key,omitempty"`
+	// Payload is the payload, whose texts may contain expressions in ${{ }}; empty means event.data.
+	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
 // WebhookPayload is the trigger payload of an execution that a webhook has started.
@@ -116,7 +131,8 @@ const (
 	DeliveryStarted   WebhookOutcome = "started"   // an execution was submitted
 	DeliveryDuplicate WebhookOutcome = "duplicate" // the delivery had started an execution before
 	DeliveryFiltered  WebhookOutcome = "filtered"  // the filter was false
-	DeliveryFailed    WebhookOutcome = "failed"    // no execution can be made of it; Text says why
+	DeliverySignalled WebhookOutcome = "signalled" // a signal was sent to the execution
+	DeliveryFailed    WebhookOutcome = "failed"    // no execution or signal can be made of it; Text says why
 	// DeliveryPaused: a CloudEvent started nothing, because the webhook is paused. Other senders are asked to repeat
 	// their deliveries instead.
 	DeliveryPaused WebhookOutcome = "paused"

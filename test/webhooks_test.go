@@ -94,6 +94,15 @@ func TestEventsFromTheCommandLine(t *testing.T) {
 	remote("publish").want(64).saying("--type and --source")
 	remote("ls", "--label", "webhook=ship").want(0).showing("ship")
 	remote("webhooks", "get", "ship").want(0).showing("3 started", "/v1/cloudevents")
+	id := strings.TrimSpace(remote("submit", "order", "--key", "7").want(0).out)
+	remote("webhooks", "set", "paid", "--scheme", "cloudevents", "--filter", `event.type == "settled"`, "--signal", "paid",
+		"--signal-workflow", "order", "--signal-key", "event.data.order", "--signal-payload", `["${{ event.id }}"]`).want(0)
+	remote("webhooks", "set", "x", "--scheme", "cloudevents", "--signal", "paid", "order").want(64).saying("not both")
+	remote("publish", "--type", "settled", "--source", "/bank", "--id", "b1", "--body", `{"order": 7}`).want(0).
+		showing("paid", "signalled", id)
+	remote("webhooks", "get", "paid").want(0).showing("signals", "the execution of order with the key event.data.order",
+		"1 signalled")
+	remote("webhooks", "ls").want(0).showing("signal paid")
 	remote("webhooks", "set", "strict", "--scheme", "cloudevents", "--input", `"${{ event.data.a.b }}"`, "w").want(0)
 	remote("publish", "--type", "odd", "--source", "/s", "--body", "1").want(1).showing("strict", "failed")
 }

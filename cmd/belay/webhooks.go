@@ -49,7 +49,7 @@ func (a *app) completeWebhooks() cobra.CompletionFunc {
 		page, err := r.Webhooks(ctx, belay.WebhookFilter{Limit: 100})
 		for i := range page.Webhooks {
 			h := &page.Webhooks[i]
-			names = append(names, fmt.Sprintf("%s\t%s, starts %s", h.Name, h.Scheme, startsOf(&h.Execution)))
+			names = append(names, fmt.Sprintf("%s\t%s, %s", h.Name, h.Scheme, leadsTo(&h.Webhook)))
 		}
 		return names, err
 	})
@@ -75,20 +75,21 @@ func (a *app) listWebhooks(ctx context.Context, r reader, limit int) error {
 		fmt.Fprintln(a.out, "no webhooks; belay webhooks set makes one")
 		return nil
 	}
-	t := screen.NewTable(a.out, "NAME", "SCHEME", "STARTS", "DELIVERIES", "PAUSED")
+	t := screen.NewTable(a.out, "NAME", "SCHEME", "LEADS TO", "DELIVERIES", "PAUSED")
 	for i := range all {
 		h := &all[i]
 		paused := "-"
 		if h.Paused != nil {
 			paused = since(h.Paused.At) + " ago"
 		}
-		t.Row(h.Name, string(h.Scheme), startsOf(&h.Execution), dash(deliveryCounts(h)), paused)
+		t.Row(h.Name, string(h.Scheme), leadsTo(&h.Webhook), dash(deliveryCounts(h)), paused)
 	}
 	return t.Flush()
 }
 
 func deliveryCounts(h *belay.WebhookInfo) string {
-	return countsOf(h.Deliveries, belay.DeliveryStarted, belay.DeliveryFiltered, belay.DeliveryFailed)
+	return countsOf(h.Deliveries, belay.DeliveryStarted, belay.DeliverySignalled, belay.DeliveryFiltered,
+		belay.DeliveryFailed)
 }
 
 func (a *app) webhooksGetCommand() *cobra.Command {
@@ -132,10 +133,21 @@ func (a *app) printWebhook(h *belay.WebhookInfo) error {
 	if h.Filter != "" {
 		line("filter", h.Filter)
 	}
-	line("starts", startsOf(&h.Execution))
+	if x := h.Signal; x != nil {
+		to := "the execution " + x.Execution
+		if x.Key != "" {
+			to = "the execution of " + x.Workflow + " with the key " + x.Key
+		}
+		line("signals", x.Name+" to "+to)
+	} else {
+		line("starts", startsOf(&h.Execution))
+	}
 	input := "event.data"
 	if len(h.Execution.Input) > 0 {
 		input = screen.Brief(string(h.Execution.Input), 100)
+	}
+	if h.Signal != nil && len(h.Signal.Payload) > 0 {
+		input = screen.Brief(string(h.Signal.Payload), 100)
 	}
 	line("input", input)
 	for _, name := range slices.Sorted(maps.Keys(h.Execution.Labels)) {
@@ -199,4 +211,12 @@ func schemeOf(h *belay.Webhook) string {
 		text += ", the id in " + s.IDHeader
 	}
 	return text
+}
+
+// leadsTo describes in short what the deliveries of a webhook lead to.
+func leadsTo(h *belay.Webhook) string {
+	if h.Signal != nil {
+		return "signal " + h.Signal.Name
+	}
+	return startsOf(&h.Execution)
 }

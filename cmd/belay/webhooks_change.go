@@ -34,6 +34,8 @@ type hookFlags struct {
 	secrets        []string
 	maxBytes, rate int
 	hmac           belay.WebhookHMAC
+	signal         belay.WebhookSignal
+	signalPayload  string
 }
 
 func (f *hookFlags) register(c *cobra.Command) {
@@ -55,6 +57,16 @@ func (f *hookFlags) register(c *cobra.Command) {
 		"the `header` with the time in seconds since 1970; the signature is then that of the time, a dot and the body")
 	c.Flags().StringVar(&f.hmac.IDHeader, "hmac-id-header", "",
 		"the `header` with the id of the delivery; without it, the id is the hash of the body")
+	c.Flags().StringVar(&f.signal.Name, "signal", "",
+		"send the signal with this `name` to an execution, instead of starting one")
+	c.Flags().StringVar(&f.signal.Execution, "signal-execution", "",
+		"an `expression` for the id of the execution that gets the signal")
+	c.Flags().StringVar(&f.signal.Workflow, "signal-workflow", "", "the `workflow` of the execution that gets the signal")
+	c.Flags().StringVar(&f.signal.Key, "signal-key", "",
+		"with --signal-workflow: an `expression` for the idempotency key of the execution, such as event.data.order")
+	c.Flags().StringVar(&f.signalPayload, "signal-payload", "",
+		"the payload of the signal, as `JSON`, @FILE, or - for standard input, whose texts may have expressions; by "+
+			"default event.data")
 	for flag, words := range map[string][]string{
 		"scheme": schemes, "hmac-algorithm": hmacAlgorithms, "hmac-encoding": hmacEncodings,
 	} {
@@ -144,6 +156,10 @@ missing, write ?. before the next name. Without --input, the input is the body.
     --filter 'event.type == "push"' --input '{"commit": "${{ event.data.after }}"}' review
   belay webhooks set orders --scheme hmac --secret SHOP --hmac-header X-Signature \
     --document order --label 'shop=${{ event.data.shop?.name }}'
+  belay webhooks set paid --scheme stripe --secret STRIPE --signal paid \
+    --signal-workflow order --signal-key event.data.data.object.client_reference_id
+
+With --signal a delivery sends a signal to an execution, instead of starting one.
 
 --secret is the name of a secret. The configuration of each server must allow the secret
 to the webhook with a rule in secrets.allow; belay webhooks set prints this rule. To
@@ -167,12 +183,7 @@ with the new secret.
 			if err != nil {
 				return err
 			}
-			x, err := work.described(args[1:], c.ArgsLenAtDash()-1, c.InOrStdin())
-			if err != nil {
-				return err
-			}
-			h.Execution = x
-			if err := completeExecution(&h.Execution, &work); err != nil {
+			if err := hook.work(c, &h, args[1:], &work); err != nil {
 				return err
 			}
 			return a.setWebhook(c, &belay.WebhookPut{
@@ -189,6 +200,29 @@ with the new secret.
 	c.Flags().Lookup("label").Value = whole.Lookup("label").Value
 	edit.register(c, "webhook")
 	return c
+}
+
+// work sets what a delivery leads to: a signal or an execution.
+func (f *hookFlags) work(c *cobra.Command, h *belay.Webhook, args []string, work *submitFlags) error {
+	var err error
+	if f.signal.Name != "" {
+		if len(args) > 0 || work.document != "" {
+			return usage("a webhook sends a --signal or starts a workflow, not both")
+		}
+		s := f.signal
+		if s.Payload, err = payload("signal-payload", f.signalPayload, belay.MaxSignal, c.InOrStdin()); err != nil {
+			return err
+		}
+		h.Signal = &s
+		return nil
+	}
+	if f.signal.Execution+f.signal.Workflow+f.signal.Key+f.signalPayload != "" {
+		return usage("the flags --signal-… describe a --signal, which is missing")
+	}
+	if h.Execution, err = work.described(args, c.ArgsLenAtDash()-1, c.InOrStdin()); err != nil {
+		return err
+	}
+	return completeExecution(&h.Execution, work)
 }
 
 // completeExecution makes a submission the description of a webhook's executions, whose inputs and labels may contain

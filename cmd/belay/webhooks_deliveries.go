@@ -63,7 +63,8 @@ func aboutDelivery(d *belay.WebhookDelivery) string {
 
 // rememberedOutcomes are the outcomes of the deliveries that a webhook remembers.
 var rememberedOutcomes = []string{
-	string(belay.DeliveryStarted), string(belay.DeliveryFiltered), string(belay.DeliveryFailed),
+	string(belay.DeliveryStarted), string(belay.DeliverySignalled), string(belay.DeliveryFiltered),
+	string(belay.DeliveryFailed),
 }
 
 func (a *app) deliveriesCommand() *cobra.Command {

@@ -213,6 +213,9 @@ func (e *Engine) receive(ctx context.Context, d belay.WebhookEvent, op belay.OpI
 
 // describeDelivery completes the command with the submission, or with the reason why there is none.
 func (e *Engine) describeDelivery(ctx context.Context, c *machine.Receive, h *belay.Webhook) error {
+	if h.Signal != nil {
+		return e.describeSignal(ctx, c, h)
+	}
 	x, err := webhook.Execution(h, &c.Event, c.Event.By == "replay")
 	if err == nil && x.Document != "" {
 		d := &documents{engine: e}
@@ -221,9 +224,16 @@ func (e *Engine) describeDelivery(ctx context.Context, c *machine.Receive, h *be
 			x = &s.Execution
 		}
 	}
+	if err == nil {
+		c.Execution = x
+	}
+	return nothing(c, err)
+}
+
+// nothing records why a delivery starts nothing. It returns an error that another attempt may not have.
+func nothing(c *machine.Receive, err error) error {
 	switch {
 	case err == nil:
-		c.Execution = x
 	case errors.Is(err, webhook.ErrFiltered):
 		c.Outcome = belay.DeliveryFiltered
 	case belay.CodeOf(err) == belay.CodeUnavailable:
@@ -232,4 +242,31 @@ func (e *Engine) describeDelivery(ctx context.Context, c *machine.Receive, h *be
 		c.Outcome, c.Text = belay.DeliveryFailed, err.Error()
 	}
 	return nil
+}
+
+// describeSignal completes the command with the signal, or with the reason why there is none.
+func (e *Engine) describeSignal(ctx context.Context, c *machine.Receive, h *belay.Webhook) error {
+	to, payload, err := webhook.Signal(h, &c.Event, c.Event.By == "replay")
+	if err == nil && to.Execution.IsZero() {
+		to.Execution, err = e.withKey(ctx, to.Workflow, to.Key)
+	}
+	if err == nil {
+		c.Signal = &belay.SignalRequest{Execution: to.Execution, Name: h.Signal.Name, Payload: payload}
+	}
+	return nothing(c, err)
+}
+
+// withKey finds the execution of a workflow with an idempotency key.
+func (e *Engine) withKey(ctx context.Context, workflow, key string) (belay.ExecutionID, error) {
+	page, err := e.Executions(ctx, belay.Filter{Workflow: workflow, Key: key, Limit: 1})
+	if err == nil && len(page.Executions) == 0 {
+		err = &belay.Error{
+			Code: belay.CodeNotFound, Op: "signal",
+			Message: fmt.Sprintf("no execution of the workflow %s has the idempotency key %.100q", workflow, key),
+		}
+	}
+	if err != nil {
+		return belay.ExecutionID{}, err
+	}
+	return page.Executions[0].ID, nil
 }

@@ -201,6 +201,9 @@ func (a *admitting) admitDelivery(ctx context.Context, d *belay.WebhookEvent) (f
 	if d.IfVersion != h.Version {
 		return nothing, nil
 	}
+	if h.Signal != nil {
+		return nothing, nil
+	}
 	if w := h.Execution.Workflow; w != "" && w != belay.BulkWorkflow && a.by[w] == nil {
 		return nothing, nil
 	}

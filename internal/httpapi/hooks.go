@@ -76,7 +76,7 @@ type hook struct {
 
 // hookReply is the answer to a delivery.
 type hookReply struct {
-	Outcome   belay.WebhookOutcome `json:"outcome" doc:"started, duplicate or filtered; ping for a request that only tests the address."`
+	Outcome   belay.WebhookOutcome `json:"outcome" doc:"started, signalled, duplicate or filtered; ping for a request that only tests the address."`
 	Execution belay.ExecutionID    `json:"execution,omitzero"`
 }
 

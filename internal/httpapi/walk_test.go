@@ -165,7 +165,7 @@ func (w *walker) webhooks() {
 	w.step(200, "POST", path+"/deliveries/2/replay", "")
 	w.step(404, "POST", "/hooks/none", `{}`)
 	w.step(401, "POST", "/hooks/pushes", `{}`)
-	body := `{"after": "3f2a"}`
+	body := `{"after":"3f2a"}` // without spaces, which Prism leaves out
 	w.step(200, "POST", "/hooks/pushes", body, github(hookSecret, "d1", body)...)
 	w.step(200, "GET", path, "")
 	w.step(200, "POST", path+"/pause", `{"reason": "why", "actor": "ann"}`)

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -61,15 +62,43 @@ type Receive struct {
 	// Execution is the submission with the input of this delivery, and without the name of a stored document. It is nil
 	// if there is nothing to submit; then Outcome and Text say why.
 	Execution *belay.Submission
-	Outcome   belay.WebhookOutcome
-	Text      string
+	// Signal is the signal that the delivery sends, instead of an execution; nil if there is none. Receive sets its
+	// operation.
+	Signal  *belay.SignalRequest
+	Outcome belay.WebhookOutcome
+	Text    string
 	// Op is the operation of a replay.
 	Op belay.OpID
 	// Defaults are those of Submit.
 	Defaults belay.Policy
 
 	submit *Submit
+	signal *Deliver
 	where  dataPlace
+}
+
+// deliver is the command that sends the signal; nil if there is none. Its operation follows from the delivery, so that
+// the signal is sent once.
+func (c *Receive) deliver() *Deliver {
+	if c.signal == nil && c.Signal != nil {
+		s := *c.Signal
+		sum := sha256.Sum256([]byte(c.key()))
+		copy(s.Op[:], sum[:])
+		c.signal = &Deliver{SignalRequest: s}
+	}
+	return c.signal
+}
+
+// key names the delivery among all deliveries of all webhooks.
+func (c *Receive) key() string {
+	e := &c.Event
+	switch e.By {
+	case byTest:
+		return deliveryPrefix + e.Webhook + ":test:" + e.ID
+	case byReplay:
+		return deliveryPrefix + e.Webhook + ":replay:" + c.Op.String()
+	}
+	return deliveryPrefix + e.Webhook + ":" + e.ID
 }
 
 // Submit is the submission of the delivery; nil if there is none. Its idempotency key has the names of the webhook and
@@ -84,13 +113,7 @@ func (c *Receive) Submit() *Submit {
 		x.Trigger = belay.TriggerEvent
 	}
 	setDefault(&x.Actor, "webhook "+e.Webhook)
-	x.IdempotencyKey = deliveryPrefix + e.Webhook + ":" + e.ID
-	switch e.By {
-	case byTest:
-		x.IdempotencyKey = deliveryPrefix + e.Webhook + ":test:" + e.ID
-	case byReplay:
-		x.IdempotencyKey = deliveryPrefix + e.Webhook + ":replay:" + c.Op.String()
-	}
+	x.IdempotencyKey = c.key()
 	x.TriggerPayload, c.where = c.payload(bytes.Equal(x.Input, e.Data))
 	labels := maps.Clone(x.Labels)
 	if labels == nil {
@@ -135,6 +158,9 @@ func (c *Receive) Judge() {
 	if s := c.Submit(); s != nil {
 		s.Judge()
 	}
+	if d := c.deliver(); d != nil {
+		d.Judge()
+	}
 }
 
 // Need asks the store for the object of the webhook, and for all that the submission needs.
@@ -142,6 +168,9 @@ func (c *Receive) Need(n *Need) {
 	n.Objects = append(n.Objects, WebhookRef(c.Event.Webhook))
 	if s := c.Submit(); s != nil {
 		s.Need(n)
+	}
+	if d := c.deliver(); d != nil {
+		d.Need(n)
 	}
 }
 
@@ -168,7 +197,7 @@ func (c *Receive) apply(w *world) (Reply, error) {
 	if known, found := h.known(w, c); found {
 		return Reply{Delivery: known, Replayed: true}, nil
 	}
-	if c.Execution != nil {
+	if c.Execution != nil || c.Signal != nil {
 		if err := c.start(w, &d); err != nil {
 			return Reply{}, err
 		}
@@ -198,22 +227,34 @@ func (h *webhook) known(w *world, c *Receive) (out belay.WebhookDelivery, found 
 			Outcome: belay.DeliveryStarted, Bytes: len(e.Data),
 		}, stored
 	}
-	if found && out.Outcome == belay.DeliveryStarted {
+	if found && (out.Outcome == belay.DeliveryStarted || out.Outcome == belay.DeliverySignalled) {
 		out.Outcome = belay.DeliveryDuplicate
 	}
 	return out, found
 }
 
-// start submits the execution of the delivery. It returns the errors that another attempt may not have.
+// start submits the execution of the delivery, or sends its signal. It returns the errors that another attempt may not
+// have.
 func (c *Receive) start(w *world, d *delivery) error {
-	r, err := c.Submit().apply(w)
-	switch belay.CodeOf(err) {
-	case belay.CodeInvalid, belay.CodePayloadTooLarge, belay.CodeNotFound, belay.CodeIdempotencyMismatch:
-		d.Outcome, d.Text = belay.DeliveryFailed, clip(err.Error(), maxDeliveryText)
-		return nil
+	var r Reply
+	var err error
+	if c.Signal != nil {
+		_, err = c.deliver().apply(w)
+	} else {
+		r, err = c.Submit().apply(w)
 	}
 	if err != nil {
+		switch code := belay.CodeOf(err); {
+		case code == belay.CodeInvalid, code == belay.CodePayloadTooLarge, code == belay.CodeNotFound,
+			code == belay.CodeIdempotencyMismatch, code == belay.CodeConflict && c.Signal != nil:
+			d.Outcome, d.Text = belay.DeliveryFailed, clip(err.Error(), maxDeliveryText)
+			return nil
+		}
 		return err
+	}
+	if c.Signal != nil {
+		d.Outcome, d.Execution = belay.DeliverySignalled, c.Signal.Execution
+		return nil
 	}
 	d.Outcome, d.Execution, d.Kept = belay.DeliveryStarted, r.ID, c.where
 	return nil

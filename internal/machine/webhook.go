@@ -118,6 +118,9 @@ func (c *PutWebhook) check() error {
 	if err := c.Rules.Check(h); err != nil {
 		return err
 	}
+	if h.Signal != nil {
+		return checkHookSignal(op, h)
+	}
 	if l, set := h.Execution.Labels[belay.LabelWebhook]; set && l != h.Name {
 		return refuse(belay.CodeInvalid, op, "the label %s is %q; Belay sets it to %q", belay.LabelWebhook, l, h.Name)
 	}
@@ -125,6 +128,29 @@ func (c *PutWebhook) check() error {
 		return err
 	}
 	return checkReceived(h)
+}
+
+// checkHookSignal checks the description of the signals of a webhook.
+func checkHookSignal(op string, h *belay.Webhook) error {
+	s := h.Signal
+	byID, byKey := s.Execution != "" && s.Workflow == "" && s.Key == "", s.Workflow != "" && s.Key != ""
+	switch {
+	case !sameSubmission(&h.Execution, &belay.Submission{}):
+		return refuse(belay.CodeInvalid, op, "execution and signal exclude each other; give one")
+	case byID == (byKey && s.Execution == ""):
+		return refuse(belay.CodeInvalid, op, "a signal names its execution by execution, or by workflow and key")
+	}
+	if err := checkName(op, "the signal's name", s.Name, true); err != nil {
+		return err
+	}
+	return checkName(op, "the signal's workflow", s.Workflow, false)
+}
+
+// sameSubmission reports whether two submissions are the same as JSON.
+func sameSubmission(a, b *belay.Submission) bool {
+	left, err := json.Marshal(a)
+	right, errb := json.Marshal(b)
+	return err == nil && errb == nil && bytes.Equal(left, right)
 }
 
 // checkReceived checks the description of the executions of a webhook, without the input and the values of the labels,

@@ -111,6 +111,9 @@ func hookSteps() []hookStep {
 	again := func(op byte) func(*Receive) {
 		return func(c *Receive) { c.Event.By, c.Op = byReplay, belay.OpID{op} }
 	}
+	none := func(c *Receive) {
+		c.Execution, c.Signal = nil, &belay.SignalRequest{Execution: belay.ExecutionID{9}, Name: "paid"}
+	}
 	name := func(n string) func(*Receive) { return func(c *Receive) { c.Event.Webhook = n } }
 	version := func(n int) func(*belay.WebhookPut) { return func(p *belay.WebhookPut) { p.IfVersion = n } }
 	scheme := func(x belay.WebhookScheme) func(*belay.WebhookPut) {
@@ -136,24 +139,27 @@ func hookSteps() []hookStep {
 		{got(1, "c", odd), "", "failed", "v1 c:failed b:filtered a:started (2)"},
 		{got(1, "c"), "", "started", "v1 c:started c:failed b:filtered a:started (2)"},
 		{got(1, "d", large), "", "started", "v1 d:started c:started c:failed b:filtered a:started (3)"},
-		{change(belay.WebhookPauseAction), "", "", "v2 paused d:started c:started c:failed b:filtered a:started (3)"},
-		{got(2, "e"), belay.CodeConflict, "", "v2 paused d:started c:started c:failed b:filtered a:started (3)"},
+		{got(1, "s", none), "", "failed", "v1 s:failed d:started c:started c:failed b:filtered a:started (4)"},
+		{change(belay.WebhookPauseAction), "", "",
+			"v2 paused s:failed d:started c:started c:failed b:filtered a:started (4)"},
+		{got(2, "e"), belay.CodeConflict, "",
+			"v2 paused s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{got(2, "b", again(1)), "", "started",
-			"v2 paused breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v2 paused breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{got(2, "b", again(1)), "", "duplicate",
-			"v2 paused breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v2 paused breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{got(2, "a", by(byTest)), "", "started",
-			"v2 paused atest:started breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v2 paused atest:started breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{got(2, "a", by("me")), belay.CodeInvalid, "",
-			"v2 paused atest:started breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v2 paused atest:started breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{change("burn"), belay.CodeInvalid, "",
-			"v2 paused atest:started breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v2 paused atest:started breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{change(belay.WebhookResume), "", "",
-			"v3 atest:started breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v3 atest:started breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{put(scheme(belay.SchemeStripe), version(2)), belay.CodeConflict, "",
-			"v3 atest:started breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v3 atest:started breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{put(scheme(belay.SchemeStripe), version(3)), "", "",
-			"v4 atest:started breplay:started d:started c:started c:failed b:filtered a:started (3)"},
+			"v4 atest:started breplay:started s:failed d:started c:started c:failed b:filtered a:started (4)"},
 		{change(belay.WebhookRemove), "", "", "none"},
 		{change(belay.WebhookRemove), belay.CodeNotFound, "", "none"},
 		{put(), "", "", "v1"},
@@ -189,6 +195,31 @@ func TestWebhooksChangeByTheRules(t *testing.T) {
 	}
 	if len(keys) != 5 {
 		t.Errorf("%d executions, want 5: %v", len(keys), keys)
+	}
+}
+
+// Rule: a signal of a delivery is sent once, also if the webhook has forgotten the delivery, and an execution that has
+// ended takes none.
+func TestADeliverySignalsOnce(t *testing.T) {
+	s := newStage(t)
+	s.do(putHook(func(p *belay.WebhookPut) {
+		p.Execution, p.Signal = belay.Submission{}, &belay.WebhookSignal{Name: "paid", Execution: "event.data"}
+	}))
+	id := s.run(s.worker("w")).Execution
+	signal := func(c *Receive) {
+		c.Execution, c.Signal = nil, &belay.SignalRequest{Execution: id, Name: "paid", Payload: c.Event.Data}
+	}
+	if d := s.do(s.received(1, "a", signal)).Delivery; d.Outcome != belay.DeliverySignalled || d.Execution != id {
+		t.Errorf("%+v", d)
+	}
+	for i := range belay.MaxRecentDeliveries {
+		s.do(s.received(1, fmt.Sprint("other", i), func(c *Receive) {
+			c.Execution, c.Outcome = nil, belay.DeliveryFiltered
+		}))
+	}
+	s.do(s.received(1, "a", signal))
+	if n := s.records[id].execution.Signals; n != 1 {
+		t.Errorf("%d signals, want 1", n)
 	}
 }
 

@@ -334,7 +334,7 @@ func PublishTo(
 		for j := range to {
 			d := delivery(to[j].Name, &events[i])
 			d.IfVersion, d.Actor = to[j].Version, p.Actor
-			if _, err := Execution(&to[j].Webhook, &d, false); errors.Is(err, ErrFiltered) {
+			if Filtered(&to[j].Webhook, &d) {
 				continue
 			}
 			at := len(r.Deliveries)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/definition"
@@ -55,67 +56,143 @@ var ErrFiltered = errors.New("the filter is false for this delivery")
 
 // programs are the compiled expressions of a webhook; nil for what it leaves out.
 type programs struct {
-	filter        *definition.Program
-	input, labels *definition.Template
+	filter         *definition.Program
+	input, labels  *definition.Template
+	execution, key *definition.Program // of the signal
+	payload        *definition.Template
 }
 
 func compile(h *belay.Webhook) (p programs, err error) {
-	if h.Filter != "" {
-		if p.filter, err = definition.CompileEvent(h.Filter); err != nil {
-			return p, invalid("filter: %v", err)
+	expression := func(name, source string, to **definition.Program) {
+		if source != "" && err == nil {
+			if *to, err = definition.CompileEvent(source); err != nil {
+				err = invalid("%s: %v", name, err)
+			}
 		}
 	}
-	if x := h.Execution.Input; len(x) > 0 {
-		if p.input, err = definition.ParseEventTemplate(x); err != nil {
-			return p, invalid("input: %v", err)
+	template := func(name string, text json.RawMessage, to **definition.Template) {
+		if len(text) > 0 && err == nil {
+			if *to, err = definition.ParseEventTemplate(text); err != nil {
+				err = invalid("%s: %v", name, err)
+			}
 		}
 	}
-	if x := h.Execution.Labels; len(x) > 0 {
-		text, err := json.Marshal(x)
-		if err != nil {
-			return p, invalid("labels: %v", err)
-		}
-		if p.labels, err = definition.ParseEventTemplate(text); err != nil {
-			return p, invalid("labels: %v", err)
+	expression("filter", h.Filter, &p.filter)
+	template("input", h.Execution.Input, &p.input)
+	if x := h.Execution.Labels; len(x) > 0 && err == nil {
+		var text []byte
+		if text, err = json.Marshal(x); err == nil {
+			template("labels", text, &p.labels)
 		}
 	}
-	return p, nil
+	if s := h.Signal; s != nil {
+		expression("signal.execution", s.Execution, &p.execution)
+		expression("signal.key", s.Key, &p.key)
+		template("signal.payload", s.Payload, &p.payload)
+	}
+	return p, err
 }
 
-// Execution returns the submission that a delivery starts. The error is ErrFiltered if the filter is false; replay says
-// that the filter does not apply. Other errors have CodeInvalid.
-func Execution(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (*belay.Submission, error) {
+// evaluated is a delivery that the filter lets pass, with the expressions of its webhook.
+type evaluated struct {
+	programs
+	env *definition.Env // nil if the webhook has no expressions
+}
+
+// evaluate compiles the expressions of a webhook and evaluates the filter. The error is ErrFiltered if the filter is
+// false; replay says that the filter does not apply. Other errors have CodeInvalid.
+func evaluate(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (evaluated, error) {
 	p, err := compile(h)
+	v := evaluated{programs: p}
+	if err != nil || p == (programs{}) && h.Execution.Workflow != httpRequests {
+		return v, err
+	}
+	if v.env, err = environment(h, e); err != nil || p.filter == nil || replay {
+		return v, err
+	}
+	value, err := p.filter.Eval(v.env)
+	if err != nil {
+		return v, invalid("filter: %v", err)
+	}
+	switch pass, ok := value.(bool); {
+	case !ok:
+		return v, invalid("filter: its value is neither true nor false")
+	case !pass:
+		return v, ErrFiltered
+	}
+	return v, nil
+}
+
+// Filtered reports whether the filter of a webhook is false for a delivery.
+func Filtered(h *belay.Webhook, e *belay.WebhookEvent) bool {
+	_, err := evaluate(h, e, false)
+	return errors.Is(err, ErrFiltered)
+}
+
+// Execution returns the submission that a delivery starts. Its errors are those of evaluate.
+func Execution(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (*belay.Submission, error) {
+	v, err := evaluate(h, e, replay)
 	if err != nil {
 		return nil, err
 	}
 	x := h.Execution
-	if p == (programs{}) && x.Workflow != httpRequests {
+	if v.env == nil {
 		x.Input = e.Data
 		return &x, nil
 	}
-	env, err := environment(h, e)
-	if err != nil {
+	if x.Input, err = v.inputOf(&x, e, v.env); err != nil {
 		return nil, err
 	}
-	if p.filter != nil && !replay {
-		v, err := p.filter.Eval(env)
-		if err != nil {
-			return nil, invalid("filter: %v", err)
-		}
-		pass, ok := v.(bool)
-		if !ok {
-			return nil, invalid("filter: its value is neither true nor false")
-		}
-		if !pass {
-			return nil, ErrFiltered
-		}
-	}
-	if x.Input, err = p.inputOf(&x, e, env); err != nil {
-		return nil, err
-	}
-	x.Labels, err = p.labelsOf(env)
+	x.Labels, err = v.labelsOf(v.env)
 	return &x, err
+}
+
+// Target names the execution of a signal: by its id, or by its workflow and its idempotency key.
+type Target struct {
+	Execution     belay.ExecutionID
+	Workflow, Key string
+}
+
+// Signal returns the target and the payload of the signal that a delivery sends. Its errors are those of evaluate.
+func Signal(h *belay.Webhook, e *belay.WebhookEvent, replay bool) (t Target, payload json.RawMessage, err error) {
+	v, err := evaluate(h, e, replay)
+	if err != nil {
+		return t, nil, err
+	}
+	text := func(name string, p *definition.Program) string {
+		value, verr := p.Eval(v.env)
+		if s, ok := value.(string); verr == nil && ok && s != "" {
+			return s
+		}
+		if n, ok := value.(int); verr == nil && ok {
+			return strconv.Itoa(n)
+		}
+		if verr == nil {
+			verr = errors.New("its value is no text")
+		}
+		err = invalid("signal.%s: %v", name, verr)
+		return ""
+	}
+	if v.execution != nil {
+		if id := text("execution", v.execution); err == nil {
+			if t.Execution, err = belay.ParseExecutionID(id); err != nil {
+				err = invalid("signal.execution: %.60q is no id of an execution", id)
+			}
+		}
+	} else {
+		t.Workflow, t.Key = h.Signal.Workflow, text("key", v.key)
+	}
+	if err != nil || v.payload == nil {
+		return t, e.Data, err
+	}
+	free := *v.env
+	free.NoReferences = false // no run resolves references in the payload of a signal
+	value, err := v.payload.Eval(&free)
+	if err != nil {
+		return t, nil, invalid("signal.payload: %v", err)
+	}
+	payload, err = json.Marshal(value)
+	return t, payload, err
 }
 
 // environment gives expressions the values of a delivery. Its data comes from a stranger, so that no value may become a

@@ -10,30 +10,40 @@ import (
 
 // WebhookTerms are the signatures and the executions of a webhook.
 type WebhookTerms struct {
-	Scheme    belay.WebhookScheme `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack,cloudevents" doc:"How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents."`
-	HMAC      *belay.WebhookHMAC  `json:"hmac,omitempty" doc:"Describes the signature. For the scheme hmac only."`
-	Secrets   []string            `json:"secrets,omitempty" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents."`
-	Filter    string              `json:"filter,omitempty" maxLength:"4096" doc:"An expression. A delivery for which it is false starts nothing."`
-	MaxBytes  int                 `json:"max_bytes,omitempty" minimum:"0" doc:"The largest body; without it, 1 MiB, which is also the maximum."`
-	Rate      int                 `json:"rate,omitempty" minimum:"0" doc:"The deliveries per second that one server accepts; without it, 50."`
-	Execution Submit              `json:"execution" doc:"The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery."`
+	Scheme    belay.WebhookScheme  `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack,cloudevents" doc:"How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents."`
+	HMAC      *belay.WebhookHMAC   `json:"hmac,omitempty" doc:"Describes the signature. For the scheme hmac only."`
+	Secrets   []string             `json:"secrets,omitempty" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents."`
+	Filter    string               `json:"filter,omitempty" maxLength:"4096" doc:"An expression. A delivery for which it is false starts nothing."`
+	MaxBytes  int                  `json:"max_bytes,omitempty" minimum:"0" doc:"The largest body; without it, 1 MiB, which is also the maximum."`
+	Rate      int                  `json:"rate,omitempty" minimum:"0" doc:"The deliveries per second that one server accepts; without it, 50."`
+	Signal    *belay.WebhookSignal `json:"signal,omitempty" doc:"The signals that deliveries send, instead of starting executions."`
+	Execution *Submit              `json:"execution,omitempty" doc:"The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery."`
 }
 
 // WebhookTermsOf converts the terms of a webhook for the wire.
 func WebhookTermsOf(h *belay.Webhook) WebhookTerms {
-	return WebhookTerms{
+	w := WebhookTerms{
 		Scheme: h.Scheme, HMAC: h.HMAC, Secrets: h.Secrets, Filter: h.Filter, MaxBytes: h.MaxBytes, Rate: h.Rate,
-		Execution: SubmitOf(h.Execution),
+		Signal: h.Signal,
 	}
+	if h.Signal == nil {
+		x := SubmitOf(h.Execution)
+		w.Execution = &x
+	}
+	return w
 }
 
 // Webhook converts the terms from the wire.
 func (w *WebhookTerms) Webhook(name string) (belay.Webhook, error) {
-	x, err := w.Execution.Submission()
-	return belay.Webhook{
+	h := belay.Webhook{
 		Name: name, Scheme: w.Scheme, HMAC: w.HMAC, Secrets: w.Secrets, Filter: w.Filter, MaxBytes: w.MaxBytes,
-		Rate: w.Rate, Execution: x,
-	}, err
+		Rate: w.Rate, Signal: w.Signal,
+	}
+	var err error
+	if w.Execution != nil {
+		h.Execution, err = w.Execution.Submission()
+	}
+	return h, err
 }
 
 // PutWebhook sets the terms of a webhook. The headers are those of PutSchedule.

@@ -3254,7 +3254,7 @@ export interface components {
         };
         HookReply: {
             execution?: string;
-            /** @description started, duplicate or filtered; ping for a request that only tests the address. */
+            /** @description started, signalled, duplicate or filtered; ping for a request that only tests the address. */
             outcome: string;
         };
         Job: {
@@ -3718,7 +3718,7 @@ export interface components {
             /** @description The name of the actor, if the request needs no key. */
             actor?: string;
             /** @description The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery. */
-            execution: components["schemas"]["Submit"];
+            execution?: components["schemas"]["Submit"];
             /** @description An expression. A delivery for which it is false starts nothing. */
             filter?: string;
             /** @description Describes the signature. For the scheme hmac only. */
@@ -3742,6 +3742,8 @@ export interface components {
             scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents";
             /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents. */
             secrets?: string[];
+            /** @description The signals that deliveries send, instead of starting executions. */
+            signal?: components["schemas"]["WebhookSignal"];
         };
         Rate: {
             /**
@@ -4593,7 +4595,7 @@ export interface components {
                 [key: string]: number;
             };
             /** @description The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery. */
-            execution: components["schemas"]["Submit"];
+            execution?: components["schemas"]["Submit"];
             /** @description An expression. A delivery for which it is false starts nothing. */
             filter?: string;
             /** @description Describes the signature. For the scheme hmac only. */
@@ -4622,6 +4624,8 @@ export interface components {
             scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents";
             /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents. */
             secrets?: string[];
+            /** @description The signals that deliveries send, instead of starting executions. */
+            signal?: components["schemas"]["WebhookSignal"];
             /**
              * Format: date-time
              * @description The last change by an operator.
@@ -4686,6 +4690,13 @@ export interface components {
             /** @description The cursor of the next page. */
             next?: string;
             webhooks: components["schemas"]["Webhook"][];
+        };
+        WebhookSignal: {
+            execution?: string;
+            key?: string;
+            name: string;
+            payload?: unknown;
+            workflow?: string;
         };
         Worker: {
             /** Format: int64 */

@@ -276,4 +276,57 @@ var webhooks = []testCase{
 			e.Errorf("%+v", none)
 		}
 	}},
+	{"a delivery is a signal to an execution", func(e *env) {
+		out, err := e.b.Submit(e.ctx, belay.Submission{Workflow: "order", IdempotencyKey: "7"})
+		e.must(err)
+		e.must(out[0].Err)
+		id := out[0].ID
+		signal := func(s belay.WebhookSignal) func(*belay.WebhookPut) {
+			return func(p *belay.WebhookPut) { p.Execution, p.Signal = belay.Submission{}, &s }
+		}
+		e.putWebhook("paid", signal(belay.WebhookSignal{
+			Name: "paid", Workflow: "order", Key: "event.data.order",
+			Payload: json.RawMessage(`{"by":"${{ event.data.by }}"}`),
+		}))
+		first := e.deliver("paid", "1", `{"order": 7, "by": "ann"}`)
+		again := e.deliver("paid", "1", `{"order": 7, "by": "ann"}`)
+		if first.Outcome != belay.DeliverySignalled || first.Execution != id ||
+			again.Outcome != belay.DeliveryDuplicate || again.Execution != id {
+			e.Errorf("%+v, then %+v", first, again)
+		}
+		for body, text := range map[string]string{
+			`{"order": 8, "by": "ann"}`: "no execution", `{"order": [7], "by": "ann"}`: "signal.key",
+			`{"order": 7, "by": "` + strings.Repeat("x", belay.MaxSignal) + `"}`: "",
+		} {
+			d := e.deliver("paid", fmt.Sprint("wrong-", len(body)), body)
+			if d.Outcome != belay.DeliveryFailed || !strings.Contains(d.Text, text) {
+				e.Errorf("%.100s: %+v", body, d)
+			}
+		}
+		e.putWebhook("paid", signal(belay.WebhookSignal{Name: "paid", Execution: "event.data"}))
+		if d := e.deliver("paid", "2", `"`+id.String()+`"`); d.Outcome != belay.DeliverySignalled {
+			e.Errorf("%+v", d)
+		}
+		if d := e.deliver("paid", "3", `"nonsense"`); d.Outcome != belay.DeliveryFailed {
+			e.Errorf("%+v", d)
+		}
+		d, err := e.b.ReplayDelivery(e.ctx, belay.WebhookReplay{Webhook: "paid", ID: "2"})
+		e.must(err)
+		if d.Outcome != belay.DeliverySignalled {
+			e.Errorf("%+v", d)
+		}
+		e.wantKinds(id, "submitted", "signal:paid", "signal:paid", "signal:paid")
+		for what, s := range map[string]belay.WebhookSignal{
+			"no name": {Execution: "event.data"}, "no target": {Name: "paid"},
+			"no key":      {Name: "paid", Workflow: "order"},
+			"two targets": {Name: "paid", Execution: "event.data", Workflow: "order", Key: "event.data"},
+			"expression":  {Name: "paid", Execution: "event.("},
+		} {
+			p := belay.WebhookPut{Webhook: belay.Webhook{
+				Name: "x", Scheme: belay.SchemeGitHub, Secrets: []string{"${{ secrets.HOOK }}"}, Signal: &s,
+			}}
+			_, err := e.b.PutWebhook(e.ctx, p)
+			e.refused("a signal with "+what, err, belay.CodeInvalid, "")
+		}
+	}},
 }
