@@ -111,6 +111,9 @@ type WebhookEvent struct {
 	Webhook string `json:"webhook"`
 	// IfVersion, unless it is 0, makes Webhooker.Deliver return CodeConflict if the webhook has another version.
 	IfVersion int `json:"if_version,omitempty"`
+	// IfCreated, unless it is zero, makes Deliver return CodeConflict if the webhook was created at another time:
+	// the versions of a webhook that was removed and made again begin with 1 again.
+	IfCreated time.Time `json:"if_created,omitzero"`
 	// ID is the id of the delivery: printable ASCII, at most 150 bytes.
 	ID   string `json:"id"`
 	Type string `json:"type,omitempty"`
@@ -142,6 +145,7 @@ const (
 type WebhookDelivery struct {
 	ID        string         `json:"id"`
 	Type      string         `json:"type,omitempty"`
+	Source    string         `json:"source,omitempty"` // of a CloudEvent
 	At        time.Time      `json:"at"` // when the Backend decided about it, by the store's clock
 	Outcome   WebhookOutcome `json:"outcome"`
 	Execution ExecutionID    `json:"execution,omitzero"`
@@ -247,6 +251,9 @@ type WebhookChange struct {
 type WebhookReplay struct {
 	Webhook string `json:"webhook"`
 	ID      string `json:"id"`
+	// IfVersion and IfCreated are those of a WebhookEvent.
+	IfVersion int       `json:"if_version,omitempty"`
+	IfCreated time.Time `json:"if_created,omitzero"`
 	Actor   string `json:"actor,omitempty"`
 	Op      OpID   `json:"op,omitzero"`
 }

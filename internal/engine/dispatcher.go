@@ -188,6 +188,10 @@ func (d *dispatcher) join(calls []*call) []*call {
 	var last *machine.Submit
 	for _, k := range calls {
 		s, ok := k.command.(*machine.Submit)
+		if r, is := k.command.(*machine.Receive); is {
+			s = r.Submit()
+			ok = s != nil
+		}
 		if !ok || !s.DueAt.IsZero() || s.External || last != nil && sameLane(s, last) {
 			continue
 		}

@@ -34,7 +34,8 @@ func reads(n *machine.Need) store.Tables {
 
 // writes returns the tables that the command c, which needs the rows n, may write.
 func writes(c machine.Command, n *machine.Need) store.Tables {
-	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals | store.TableLetters
+	const all, ends = store.TableAll, store.TableExecutions | store.TableRuns | store.TableSignals |
+		store.TableLetters | store.TableSpecs | store.TableKeys // an end may submit the deliveries of its notifications
 	if len(n.Objects) > 0 && len(n.Executions) == 0 { // the command changes only API keys or documents
 		return all | store.TableObjects
 	}
@@ -57,6 +58,9 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 		return all | store.TableExecutions | store.TableChunks
 	case *machine.Deliver:
 		return all | store.TableExecutions | store.TableSignals
+	case *machine.Receive:
+		return all | store.TableExecutions | store.TableSpecs | store.TableKeys | store.TableSignals |
+			store.TableObjects
 	case *machine.Progress:
 		return all | store.TableExecutions
 	case *machine.Settle:

@@ -170,7 +170,8 @@ func (e *Engine) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (bel
 		r.Op = belay.OpID(e.opt.IDs())
 	}
 	return e.receive(ctx, belay.WebhookEvent{
-		Webhook: r.Webhook, ID: d.ID, Type: d.Type, Headers: d.Headers, Data: d.Data, By: "replay", Actor: r.Actor,
+		Webhook: r.Webhook, ID: d.ID, Type: d.Type, Source: d.Source, Headers: d.Headers, Data: d.Data, By: "replay",
+		Actor: r.Actor, IfVersion: r.IfVersion, IfCreated: r.IfCreated,
 	}, r.Op)
 }
 
@@ -194,8 +195,15 @@ func (e *Engine) receive(ctx context.Context, d belay.WebhookEvent, op belay.OpI
 					d.IfVersion),
 			}
 		}
+		if !d.IfCreated.IsZero() && !d.IfCreated.Equal(info.CreatedAt) {
+			return belay.WebhookDelivery{}, &belay.Error{
+				Code: belay.CodeConflict, Op: "deliver to webhook " + d.Webhook,
+				Message: "the webhook was removed and made again: read it again",
+			}
+		}
 		c := &machine.Receive{
-			Event: d, Edit: info.Version, ID: belay.ExecutionID(e.opt.IDs()), Op: op, Defaults: e.opt.Defaults,
+			Event: d, Edit: info.Version, Created: machine.At(info.CreatedAt),
+			ID: belay.ExecutionID(e.opt.IDs()), Op: op, Defaults: e.opt.Defaults,
 		}
 		if err := e.describeDelivery(ctx, c, &info.Webhook); err != nil {
 			return belay.WebhookDelivery{}, err
@@ -236,10 +244,13 @@ func nothing(c *machine.Receive, err error) error {
 	case err == nil:
 	case errors.Is(err, webhook.ErrFiltered):
 		c.Outcome = belay.DeliveryFiltered
-	case belay.CodeOf(err) == belay.CodeUnavailable:
-		return err
 	default:
-		c.Outcome, c.Text = belay.DeliveryFailed, err.Error()
+		switch belay.CodeOf(err) {
+		case belay.CodeInvalid, belay.CodeNotFound, belay.CodePayloadTooLarge, belay.CodeConflict:
+			c.Outcome, c.Text = belay.DeliveryFailed, err.Error()
+		default:
+			return err
+		}
 	}
 	return nil
 }

@@ -168,12 +168,15 @@ func (a *admitting) ReplayDelivery(ctx context.Context, r belay.WebhookReplay) (
 	if err != nil {
 		return belay.WebhookDelivery{}, err
 	}
-	stored, err := a.admitDelivery(ctx, &belay.WebhookEvent{
-		Webhook: r.Webhook, ID: d.ID, Type: d.Type, Headers: d.Headers, Data: d.Data, By: "replay",
-	})
+	e := belay.WebhookEvent{
+		Webhook: r.Webhook, IfVersion: r.IfVersion, IfCreated: r.IfCreated, ID: d.ID, Type: d.Type, Source: d.Source,
+		Headers: d.Headers, Data: d.Data, By: "replay",
+	}
+	stored, err := a.admitDelivery(ctx, &e)
 	if err != nil {
 		return belay.WebhookDelivery{}, err
 	}
+	r.IfVersion, r.IfCreated = e.IfVersion, e.IfCreated
 	got, err := a.Backend.ReplayDelivery(ctx, r)
 	stored(startedBy(&got, err))
 	return got, err
@@ -196,11 +199,12 @@ func (a *admitting) admitDelivery(ctx context.Context, d *belay.WebhookEvent) (f
 		return nil, err
 	}
 	if d.IfVersion == 0 {
-		d.IfVersion = h.Version
+		d.IfVersion, d.IfCreated = h.Version, h.CreatedAt
 	}
-	if d.IfVersion != h.Version {
-		return nothing, nil
+	if d.IfVersion != h.Version || !d.IfCreated.IsZero() && !d.IfCreated.Equal(h.CreatedAt) {
+		return nothing, nil // the Backend refuses it
 	}
+	d.IfCreated = h.CreatedAt
 	if h.Signal != nil {
 		return nothing, nil
 	}

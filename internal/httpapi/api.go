@@ -29,11 +29,15 @@ type api struct {
 	feeds     feeds
 	outage    outage
 	bodies    *budget
+	strange   *budget // for bodies of requests without a key
 	// awaiting counts the executions for which POST /v1/await waits.
 	awaiting     awaiting
 	statusFrames statusFrames
 	hooks        hooks
 }
+
+// strangeShare is the part of the memory for bodies that requests without a key get, in addition.
+const strangeShare = 8
 
 // New returns a handler that serves the API on a Backend. The handler also serves the routes at the
 // root: health, metrics and pages.
@@ -41,7 +45,8 @@ func New(b belay.Backend, o Options) http.Handler {
 	o = o.withDefaults()
 	b = Admitting(b, o.Admit)
 	a := &api{
-		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), mux: http.NewServeMux(),
+		b: b, o: o, gate: newGate(o), bodies: newBudget(o.Bodies), strange: newBudget(o.Bodies / strangeShare),
+		mux:    http.NewServeMux(),
 		routes: make(map[string]*route), schemas: &registry{all: newRegistry()},
 	}
 	a.hooks = hooks{a, o.Hooks}

@@ -173,6 +173,12 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 	if !rt.body {
 		most = 1 << 10
 	}
+	if rt.strangers != nil {
+		var err error
+		if most, err = rt.strangers(r); err != nil {
+			return nil, err
+		}
+	}
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
@@ -181,8 +187,11 @@ func (a *api) read(w *reply, r *http.Request, rt *route, in *admitted) (*bytes.B
 		size = most
 	}
 	take := a.bodies.take
-	if rt.alive {
+	switch {
+	case rt.alive:
 		take = a.bodies.first
+	case rt.strangers != nil:
+		take = a.strange.take
 	}
 	give, err := take(r.Context(), size)
 	if err != nil {

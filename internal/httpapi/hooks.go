@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"reflect"
@@ -25,6 +26,8 @@ const (
 	// termsFresh is how long the terms of a webhook are believed without another look. If a delivery finds that they
 	// have changed, it reads them again.
 	termsFresh = time.Second
+	// failureFresh is how long the failure to read a secret is believed.
+	failureFresh = 10 * time.Second
 	// mostMissing is the largest number of names without a webhook that are kept.
 	mostMissing = 1000
 	// mostRefused is how many refused requests of a webhook are kept.
@@ -51,6 +54,8 @@ type Hooks struct {
 	known map[string]*hook
 	// missing are names without a webhook, with the times at which the server looked.
 	missing map[string]time.Time
+	// secrets are those that the server has read, by the names of the webhook and the secret.
+	secrets map[[2]string]secretRead
 	lookups *rate.Limiter // of names that the server does not know
 	// subscribers are the webhooks of CloudEvents, as they were at the time listed.
 	subscribers []belay.WebhookInfo
@@ -60,9 +65,16 @@ type Hooks struct {
 // NewHooks returns an empty Hooks.
 func NewHooks() *Hooks {
 	return &Hooks{
-		known: make(map[string]*hook), missing: make(map[string]time.Time),
+		known: make(map[string]*hook), missing: make(map[string]time.Time), secrets: make(map[[2]string]secretRead),
 		lookups: rate.NewLimiter(newNames, 2*newNames),
 	}
+}
+
+// secretRead is a secret, or the reason why it cannot be read.
+type secretRead struct {
+	value string
+	err   error
+	at    time.Time
 }
 
 // hook is what the server knows of one webhook.
@@ -92,7 +104,7 @@ func (a *api) receive() {
 			"commit, so a sender that repeats what got no answer loses nothing, and a repetition starts nothing. 401: the " +
 			"signature is wrong. 422: no execution can be made of the delivery; the webhook shows why. 503: the webhook is " +
 			"paused, or the server takes no work now.",
-		body: true, raw: true, limit: belay.MaxDeliveryBytes,
+		body: true, raw: true, limit: belay.MaxDeliveryBytes, strangers: a.hooks.most,
 		errors: []int{http.StatusUnauthorized, http.StatusConflict},
 	}
 	a.define(rt, func(w http.ResponseWriter, r *http.Request) {
@@ -122,6 +134,17 @@ func (a *api) receive() {
 		}
 		d.doc().AddOperation(&op)
 	})
+}
+
+// most is the largest size of the body of a request, before anything of it is read. It refuses a request for a webhook
+// that does not exist.
+func (h *hooks) most(r *http.Request) (int64, error) {
+	name := r.PathValue("name")
+	info, _, err := h.terms(r.Context(), name)
+	if err != nil {
+		h.count(name, "refused")
+	}
+	return int64(info.MaxBytes), err
 }
 
 // serve answers a delivery.
@@ -160,7 +183,8 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	got, err := h.a.b.Deliver(r.Context(), belay.WebhookEvent{
-		Webhook: name, IfVersion: info.Version, ID: delivery.ID, Type: delivery.Event, Data: data,
+		Webhook: name, IfVersion: info.Version, IfCreated: info.CreatedAt, ID: delivery.ID,
+		Type: delivery.Event, Data: data,
 		Headers: webhook.Headers(info.Scheme, info.HMAC, r.Header),
 	})
 	switch code := belay.CodeOf(err); {
@@ -218,8 +242,7 @@ func (h *hooks) verify(r *http.Request, name string, body []byte) (belay.Webhook
 		return info, webhook.Delivery{}, errNoWebhook // its events come to /v1/cloudevents
 	}
 	d, err := h.signed(&info, r, body)
-	if err != nil && age >= rereadAfter && belay.CodeOf(err) == belay.CodeUnauthorized {
-		h.forget(name)
+	if err != nil && age >= rereadAfter && belay.CodeOf(err) == belay.CodeUnauthorized && h.reread(name) {
 		if info, _, err = h.terms(r.Context(), name); err == nil {
 			d, err = h.signed(&info, r, body)
 		}
@@ -254,11 +277,32 @@ func (h *hooks) signed(info *belay.WebhookInfo, r *http.Request, body []byte) (w
 	})
 }
 
+// secret reads a secret. It remembers the answer for a while, because every request of a stranger asks for it, and each
+// failure writes to the log.
 func (h *hooks) secret(webhook, name string) (string, error) {
 	if h.a.o.Secrets == nil {
 		return "", &belay.Error{Code: belay.CodeUnavailable, Message: "this server has no secrets"}
 	}
-	return h.a.o.Secrets(webhook, name)
+	now, key := h.a.o.Now(), [2]string{webhook, name}
+	h.mu.Lock()
+	s, known := h.secrets[key]
+	h.mu.Unlock()
+	fresh := termsFresh
+	if s.err != nil {
+		fresh = failureFresh
+	}
+	if known && now.Sub(s.at) < fresh {
+		return s.value, s.err
+	}
+	s.at = now
+	s.value, s.err = h.a.o.Secrets(webhook, name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.secrets) >= 4*belay.MaxWebhooks { // those of removed webhooks
+		clear(h.secrets)
+	}
+	h.secrets[key] = s
+	return s.value, s.err
 }
 
 // warn logs that the secrets of a webhook cannot be read.
@@ -287,7 +331,11 @@ func (h *hooks) terms(ctx context.Context, name string) (info belay.WebhookInfo,
 		return k.info, now.Sub(k.read), nil
 	case now.Sub(missing) < termsFresh:
 		return info, 0, errNoWebhook
-	case k == nil && !h.lookups.AllowN(now, 1):
+	}
+	if err := belay.CheckWebhookName("deliver", name); err != nil {
+		return info, 0, errNoWebhook
+	}
+	if k == nil && !h.lookups.AllowN(now, 1) {
 		return info, 0, later("the server gets many requests for webhooks that it does not know", time.Second)
 	}
 	info, err = h.a.b.Webhook(ctx, name)
@@ -315,6 +363,20 @@ func (h *hooks) terms(ctx context.Context, name string) (info belay.WebhookInfo,
 
 // errNoWebhook does not name commands, because it is for strangers.
 var errNoWebhook = &belay.Error{Code: belay.CodeNotFound, Message: "there is no webhook at this address"}
+
+// reread makes the next look at a webhook read its terms again, and reports whether no other request has just done so.
+func (h *Hooks) reread(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.known[name]
+	if k == nil || k.read.IsZero() {
+		return false
+	}
+	again := *k
+	again.read = time.Time{}
+	h.known[name] = &again
+	return true
+}
 
 // forget makes the next delivery read the terms of a webhook again.
 func (h *Hooks) forget(name string) {
@@ -458,6 +520,9 @@ func (h *hooks) publish(r *http.Request) ([]belay.CloudEventResult, error) {
 		h.mu.Lock()
 		h.listed = time.Time{}
 		h.mu.Unlock()
+		if errors.Is(err, webhook.ErrChanged) {
+			err = later(webhook.ErrChanged.Message, time.Second)
+		}
 		return nil, err
 	}
 	for i := range results {

@@ -113,12 +113,33 @@ func TestOnlySignedDeliveriesStartExecutions(t *testing.T) {
 	if got := s.refusals(); len(got) != 8 {
 		t.Errorf("%d refused requests are shown: %q", len(got), got)
 	}
+	s.want(http.StatusOK, nil, http.MethodPost, "/hooks/h", body, github(hookSecret, "an id", body)...)
 	s.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodPost, "/hooks/none", body,
 		github(hookSecret, "3", body)...)
 	page, err := s.b.Executions(t.Context(), belay.Filter{})
-	if err != nil || len(page.Executions) != 1 {
+	if err != nil || len(page.Executions) != 2 {
 		t.Errorf("%d executions, %v", len(page.Executions), err)
 	}
+}
+
+// A delivery that was signed for a webhook does not count for another one of the same name and version that was made
+// in the meantime.
+func TestAWebhookThatIsMadeAgainHasOtherSecrets(t *testing.T) {
+	s := serveHooks(t, httpapi.Options{}, hookTerms)
+	s.want(http.StatusOK, nil, http.MethodPost, "/hooks/h", `{}`, github(hookSecret, "1", `{}`)...)
+	change := belay.WebhookChange{Name: "h", Action: belay.WebhookRemove}
+	if _, err := s.b.ChangeWebhook(t.Context(), change); err != nil { // past the API, as another server does
+		t.Fatal(err)
+	}
+	put := belay.WebhookPut{Webhook: belay.Webhook{
+		Name: "h", Scheme: belay.SchemeGitHub, Secrets: []string{"${{ secrets.OTHER }}"},
+		Execution: belay.Submission{Workflow: "w"},
+	}}
+	if _, err := s.b.PutWebhook(t.Context(), put); err != nil {
+		t.Fatal(err)
+	}
+	s.want(http.StatusServiceUnavailable, nil, http.MethodPost, "/hooks/h", `{}`, github(hookSecret, "2", `{}`)...)
+	s.want(http.StatusUnauthorized, nil, http.MethodPost, "/hooks/h", `{}`, github(hookSecret, "2", `{}`)...)
 }
 
 // A new secret works beside the old one, and an old one ends with the change of the webhook.
@@ -170,6 +191,8 @@ func TestDeliveriesAreLimited(t *testing.T) {
 	large := `"` + strings.Repeat("x", 30) + `"`
 	s.want(http.StatusRequestEntityTooLarge, nil, http.MethodPost, "/hooks/h", large, github(hookSecret, "l", large)...)
 	huge := strings.Repeat("x", belay.MaxDeliveryBytes+1)
+	s.want(http.StatusNotFound, nil, http.MethodPost, "/hooks/none", huge) // nothing of it is read
+	s.want(http.StatusNotFound, nil, http.MethodPost, "/hooks/a%2Fb", huge)
 	s.want(http.StatusRequestEntityTooLarge, nil, http.MethodPost, "/hooks/h", huge, github(hookSecret, "h", huge)...)
 	for range 20 {
 		s.want(http.StatusUnauthorized, nil, http.MethodPost, "/hooks/h", `{}`)

@@ -22,28 +22,31 @@ type route struct {
 	tag     string
 	summary string
 	doc     string
-	scopes  []belay.Scope                           // a key needs one of these; if empty, no key is needed
-	status  int                                     // the status of a success; 0 means 200
-	also    []int                                   // statuses of further successes with the same body
-	errors  []int                                   // statuses of refusals beyond those of every route
-	body    bool                                    // the request has a body
-	raw     bool                                    // the body may have any type; the handler checks it
-	limit   int64                                   // the most bytes of the body; 0 means wire.MaxBody
-	lists   []string                                // query parameters that may be repeated
-	stream  bool                                    // the answer may have no end
-	wait    bool                                    // the request may wait for news
-	tagged  bool                                    // a success has an ETag, which If-None-Match may name
-	probe   bool                                    // a probe of the server, with a rate limit of its own
-	alive   bool                                    // keeps a session alive; its body gets memory before all others
-	page    bool                                    // for browsers; the server asks them for a password
-	token   bool                                    // a stream token opens the route
-	example string                                  // an example of the request's body
-	submits bool                                    // the header may say that a batch only submits
-	headers []string                                // headers of a success that are not fields of its type
-	refuse  func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
-	fault   reflect.Type                            // type of the body of refusals in another form
-	heads   reflect.Type                            // struct of a success's headers, for routes of other packages
-	shape   *shape                                  // the names of the body's fields, if the decoder ignores case
+	scopes  []belay.Scope // a key needs one of these; if empty, no key is needed
+	status  int           // the status of a success; 0 means 200
+	also    []int         // statuses of further successes with the same body
+	errors  []int         // statuses of refusals beyond those of every route
+	body    bool          // the request has a body
+	// strangers is for a route that needs no key and takes large bodies: it returns the largest size of the body, and
+	// these bodies have memory of their own.
+	strangers func(*http.Request) (int64, error)
+	raw       bool                                    // the body may have any type; the handler checks it
+	limit     int64                                   // the most bytes of the body; 0 means wire.MaxBody
+	lists     []string                                // query parameters that may be repeated
+	stream    bool                                    // the answer may have no end
+	wait      bool                                    // the request may wait for news
+	tagged    bool                                    // a success has an ETag, which If-None-Match may name
+	probe     bool                                    // a probe of the server, with a rate limit of its own
+	alive     bool                                    // keeps a session alive; its body gets memory before all others
+	page      bool                                    // for browsers; the server asks them for a password
+	token     bool                                    // a stream token opens the route
+	example   string                                  // an example of the request's body
+	submits   bool                                    // the header may say that a batch only submits
+	headers   []string                                // headers of a success that are not fields of its type
+	refuse    func(http.ResponseWriter, wire.Problem) // writes refusals in another form; nil for problems
+	fault     reflect.Type                            // type of the body of refusals in another form
+	heads     reflect.Type                            // struct of a success's headers, for routes of other packages
+	shape     *shape                                  // the names of the body's fields, if the decoder ignores case
 }
 
 // waits reports whether a request of the route may take long and is counted against the limit of

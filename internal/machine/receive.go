@@ -11,11 +11,14 @@ import (
 )
 
 const (
-	// deliveryPrefix begins the idempotency keys that Belay makes for the deliveries of webhooks.
-	deliveryPrefix = "webhook-delivery:"
+	// deliveryPrefix, testPrefix and replayPrefix begin the idempotency keys that Belay makes for the deliveries of
+	// webhooks.
+	deliveryPrefix, testPrefix, replayPrefix = "webhook-delivery:", "webhook-test:", "webhook-replay:"
 	// maxDeliveryID is the largest length of the id of a delivery, and maxDeliveryText of the text of a failed one.
 	maxDeliveryID, maxDeliveryText = 150, 300
 	maxDeliverySource              = 2 << 10
+	// maxDeliveryHeaders and maxHeaderBytes limit the headers of a delivery.
+	maxDeliveryHeaders, maxHeaderBytes = 100, 64 << 10
 	// byTest and byReplay are the values of WebhookPayload.By.
 	byTest, byReplay = "test", "replay"
 )
@@ -57,6 +60,9 @@ type Receive struct {
 	// Edit is the version of the terms with which the caller has made Execution. Receive is refused if the terms have
 	// changed since.
 	Edit int
+	// Created is when the webhook was created that the caller has read. A webhook that was removed and made again has
+	// the same versions as the one before.
+	Created Time
 	// ID is the id of the new execution.
 	ID belay.ExecutionID
 	// Execution is the submission with the input of this delivery, and without the name of a stored document. It is nil
@@ -94,9 +100,9 @@ func (c *Receive) key() string {
 	e := &c.Event
 	switch e.By {
 	case byTest:
-		return deliveryPrefix + e.Webhook + ":test:" + e.ID
+		return testPrefix + e.Webhook + ":" + e.ID
 	case byReplay:
-		return deliveryPrefix + e.Webhook + ":replay:" + c.Op.String()
+		return replayPrefix + e.Webhook + ":" + c.Op.String()
 	}
 	return deliveryPrefix + e.Webhook + ":" + e.ID
 }
@@ -185,13 +191,14 @@ func (c *Receive) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	case h.row == nil:
 		return Reply{}, noWebhook(op, c.Event.Webhook)
-	case h.body.Edit != c.Edit:
+	case h.body.Edit != c.Edit || h.body.CreatedAt != c.Created:
 		return Reply{}, refuse(belay.CodeConflict, op, "the webhook was changed at this moment; try again")
 	case h.body.Paused != nil && c.Event.By == "":
 		return Reply{}, refuse(belay.CodeConflict, op, "the webhook is paused")
 	}
 	d := delivery{WebhookDelivery: belay.WebhookDelivery{
-		ID: c.Event.ID, Type: c.Event.Type, At: w.Now.Time(), Outcome: c.Outcome, By: c.Event.By,
+		ID: c.Event.ID, Type: c.Event.Type, Source: c.Event.Source, At: w.Now.Time(),
+		Outcome: c.Outcome, By: c.Event.By,
 		Text: clip(c.Text, maxDeliveryText), Bytes: len(c.Event.Data),
 	}, Kept: keptOwn}
 	if known, found := h.known(w, c); found {
@@ -298,7 +305,10 @@ func FindDelivery(o *Object, id string) (KeptDelivery, error) {
 	if err != nil {
 		return KeptDelivery{}, err
 	}
-	i := slices.IndexFunc(b.Recent, func(d delivery) bool { return d.ID == id })
+	i := slices.IndexFunc(b.Recent, func(d delivery) bool { return d.ID == id && d.By == "" })
+	if i < 0 { // a test or a replay
+		i = slices.IndexFunc(b.Recent, func(d delivery) bool { return d.ID == id })
+	}
 	if i < 0 {
 		return KeptDelivery{}, refuse(belay.CodeNotFound, "read delivery "+id,
 			"the webhook %s does not remember this delivery; it remembers the newest %d", o.Name,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -333,5 +334,7 @@ func (w *world) countSchedules(op string, by int) error {
 
 // reserved reports whether a name is one that Belay makes for what schedules and webhooks start.
 func reserved(name string) bool {
-	return strings.HasPrefix(name, slotPrefix) || strings.HasPrefix(name, deliveryPrefix)
+	return slices.ContainsFunc([]string{slotPrefix, deliveryPrefix, testPrefix, replayPrefix}, func(own string) bool {
+		return strings.HasPrefix(name, own)
+	})
 }

@@ -287,8 +287,8 @@ func (c *Submit) checkIdempotency(op string) error {
 		return refuse(belay.CodeInvalid, op, "an idempotency key and idempotency content exclude each other; give one")
 	case reserved(c.IdempotencyKey) && !c.own:
 		return refuse(belay.CodeInvalid, op,
-			"idempotency keys that begin with %s or %s are those of schedules and webhooks; choose another key",
-			slotPrefix, deliveryPrefix)
+			"idempotency keys that begin with %s, %s, %s or %s are those of schedules and webhooks; choose another key",
+			slotPrefix, deliveryPrefix, testPrefix, replayPrefix)
 	case forDelivery(c.IdempotencyKey) && !c.delivers:
 		return refuse(belay.CodeInvalid, op,
 			"idempotency keys that begin with %s belong to notifications; choose another key", belay.NotificationPrefix)

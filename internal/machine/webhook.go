@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/belaydev/belay"
 )
@@ -366,6 +367,17 @@ func checkEvent(op string, e *belay.WebhookEvent) error {
 	}
 	if err := checkName(op, "the type", e.Type, false); err != nil {
 		return err
+	}
+	size := 0
+	for name, value := range e.Headers {
+		size += len(name) + len(value)
+		if strings.ContainsFunc(name+value, unicode.IsControl) {
+			return refuse(belay.CodeInvalid, op, "the headers have control characters")
+		}
+	}
+	if len(e.Headers) > maxDeliveryHeaders || size > maxHeaderBytes {
+		return refuse(belay.CodeInvalid, op, "there are %d headers of %d bytes; the limits are %d and %d",
+			len(e.Headers), size, maxDeliveryHeaders, maxHeaderBytes)
 	}
 	if len(e.Source) > maxDeliverySource {
 		return refuse(belay.CodeInvalid, op, "the source has %d bytes; the limit is %d", len(e.Source),

@@ -44,12 +44,23 @@ func (s *stage) received(edit int, id string, with ...func(*Receive)) *Receive {
 	data := json.RawMessage(fmt.Sprintf(`{"n":%q}`, id))
 	c := &Receive{
 		Event: belay.WebhookEvent{Webhook: "h", ID: id, Type: "push", Data: data}, Edit: edit, ID: s.id(),
+		Created:   s.hookCreated(),
 		Execution: &belay.Submission{Workflow: "w", Input: data},
 	}
 	for _, f := range with {
 		f(c)
 	}
 	return c
+}
+
+// hookCreated is when the webhook h was created.
+func (s *stage) hookCreated() Time {
+	if o := s.objects[WebhookRef("h")]; o != nil {
+		if v, err := WebhookView(o); err == nil {
+			return At(v.CreatedAt)
+		}
+	}
+	return 0
 }
 
 // hook describes the webhook h: its version, what it remembers, and how many objects have data of deliveries.
@@ -108,6 +119,7 @@ func hookSteps() []hookStep {
 	}
 	odd := func(c *Receive) { c.Execution.Labels = map[string]string{"": "x"} }
 	by := func(who string) func(*Receive) { return func(c *Receive) { c.Event.By = who } }
+	old := func(c *Receive) { c.Created-- }
 	again := func(op byte) func(*Receive) {
 		return func(c *Receive) { c.Event.By, c.Op = byReplay, belay.OpID{op} }
 	}
@@ -127,7 +139,8 @@ func hookSteps() []hookStep {
 		{put(func(p *belay.WebhookPut) { p.IfNew = true }), "", "", "v1"},
 		{put(func(p *belay.WebhookPut) { p.IfNew = true }), belay.CodeConflict, "", "v1"},
 		{put(), "", "", "v1"},
-		{got(2, "a"), belay.CodeConflict, "", "v1"}, // other terms
+		{got(2, "a"), belay.CodeConflict, "", "v1"},      // other terms
+		{got(1, "a", old), belay.CodeConflict, "", "v1"}, // of a webhook before, with the same name
 		{got(1, "a"), "", "started", "v1 a:started"},
 		{got(1, "a"), "", "duplicate", "v1 a:started"},
 		{got(1, "a", mapped), "", "duplicate", "v1 a:started"}, // whatever its input is now
@@ -188,7 +201,7 @@ func TestWebhooksChangeByTheRules(t *testing.T) {
 	keys := make(map[string]bool)
 	for _, r := range s.records {
 		spec := r.specs[0]
-		if keys[spec.Key] || spec.Trigger != belay.TriggerWebhook || !strings.HasPrefix(spec.Key, deliveryPrefix+"h:") {
+		if keys[spec.Key] || spec.Trigger != belay.TriggerWebhook || !reserved(spec.Key) {
 			t.Errorf("the execution %s has the key %q and the trigger %q", spec.Execution, spec.Key, spec.Trigger)
 		}
 		keys[spec.Key] = true

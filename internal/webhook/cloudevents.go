@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"mime"
 	"net/http"
@@ -329,11 +328,14 @@ func PublishTo(
 	results := make([]belay.CloudEventResult, len(events))
 	var work []func() error
 	for i := range events {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		r := &results[i]
 		r.ID, r.Source, r.Deliveries = events[i].ID, events[i].Source, []belay.CloudEventDelivery{}
 		for j := range to {
 			d := delivery(to[j].Name, &events[i])
-			d.IfVersion, d.Actor = to[j].Version, p.Actor
+			d.IfVersion, d.IfCreated, d.Actor = to[j].Version, to[j].CreatedAt, p.Actor
 			if Filtered(&to[j].Webhook, &d) {
 				continue
 			}
@@ -368,6 +370,12 @@ func PublishTo(
 	return results, nil
 }
 
+// ErrChanged is the error of PublishTo if a webhook was changed since the list was read.
+var ErrChanged = &belay.Error{
+	Code: belay.CodeUnavailable, Op: "publish", RetryAfter: time.Second,
+	Message: "a webhook was changed at this moment; try again",
+}
+
 // publish delivers an event to one webhook. A webhook of which no execution can be made does not stop the others.
 func publish(ctx context.Context, b belay.Webhooker, d belay.WebhookEvent) (belay.CloudEventDelivery, error) {
 	out := belay.CloudEventDelivery{Webhook: d.Webhook}
@@ -377,14 +385,11 @@ func publish(ctx context.Context, b belay.Webhooker, d belay.WebhookEvent) (bela
 		return out, nil
 	}
 	switch belay.CodeOf(err) {
-	case belay.CodeForbidden, belay.CodeInvalid, belay.CodePayloadTooLarge:
+	case belay.CodeForbidden, belay.CodeInvalid, belay.CodePayloadTooLarge, belay.CodeQueueFull:
 		out.Outcome, out.Text = belay.DeliveryFailed, err.Error()
 		return out, nil
 	case belay.CodeConflict, belay.CodeNotFound:
-		err = &belay.Error{
-			Code: belay.CodeUnavailable, Op: "publish", RetryAfter: time.Second,
-			Message: fmt.Sprintf("the webhook %s was changed at this moment; try again", d.Webhook),
-		}
+		err = ErrChanged
 	}
 	return out, err
 }

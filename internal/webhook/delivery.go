@@ -16,12 +16,12 @@ const (
 
 // Delivery says what a verified request reports.
 type Delivery struct {
-	// ID is the sender's id of the delivery. It is the same when the sender repeats the delivery. It has at most 150
-	// bytes of printable ASCII; an id that does not is replaced by its SHA-256 in hexadecimal. Without an id of the
-	// sender, it is the SHA-256 of the body.
+	// ID is the sender's id of the delivery. It is the same when the sender repeats the delivery. It has at most
+	// 150 bytes of printable ASCII without spaces; another id is replaced by its SHA-256 in hexadecimal. Without an
+	// id of the sender, it is the SHA-256 of the body.
 	ID string
-	// Event is the sender's name of the event, cut after 100 bytes, with spaces for characters that cannot be printed.
-	// It is empty if the request does not say it.
+	// Event is the sender's name of the event, cut after 100 bytes, with spaces for characters that cannot be
+	// printed. It is empty if the request does not say it.
 	Event string
 	// At is the signed time in UTC, and zero if the scheme has none.
 	At time.Time
@@ -38,7 +38,7 @@ func identify(given string, content ...[]byte) string {
 	switch {
 	case given == "":
 		return sum(content...)
-	case len(given) > maxID || !printable(given):
+	case len(given) > maxID || !printable(given) || strings.Contains(given, " "):
 		return sum([]byte(given))
 	}
 	return given

@@ -389,7 +389,8 @@ func TestPing(t *testing.T) {
 func TestIDs(t *testing.T) {
 	long := strings.Repeat("i", 150)
 	for _, c := range []struct{ given, want string }{
-		{"", helloSum}, {"a", "a"}, {"a b~", "a b~"}, {long, long}, {long + "i", sum([]byte(long + "i"))},
+		{"", helloSum}, {"a", "a"}, {"a~b", "a~b"}, {"a b", sum([]byte("a b"))}, {long, long},
+		{long + "i", sum([]byte(long + "i"))},
 		{"a\tb", sum([]byte("a\tb"))}, {"ü", sum([]byte("ü"))}, {"\xff", sum([]byte("\xff"))},
 	} {
 		v := named(t, "github")

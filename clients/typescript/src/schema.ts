@@ -4647,6 +4647,7 @@ export interface components {
             execution?: string;
             id: string;
             outcome: string;
+            source?: string;
             text?: string;
             type?: string;
         };
@@ -4663,6 +4664,7 @@ export interface components {
             };
             id: string;
             outcome: string;
+            source?: string;
             text?: string;
             type?: string;
         };

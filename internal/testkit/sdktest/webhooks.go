@@ -261,6 +261,13 @@ var webhooks = []testCase{
 				}
 			}
 		}
+		h, err := e.b.Webhook(e.ctx, "orders")
+		e.must(err)
+		again, err := e.b.ReplayDelivery(e.ctx, belay.WebhookReplay{Webhook: "orders", ID: h.Recent[0].ID})
+		e.must(err)
+		if x := e.get(again.Execution); x.Trigger != belay.TriggerEvent || !strings.HasPrefix(string(x.Input), `["/`) {
+			e.Errorf("the replay has the trigger %s and the input %s", x.Trigger, x.Input)
+		}
 		for what, x := range map[string]belay.CloudEvent{
 			"no id": {Source: "/a", Type: "t"}, "no source": {ID: "1", Type: "t"}, "no type": {ID: "1", Source: "/a"},
 			"extension": {ID: "1", Source: "/a", Type: "t", Extensions: map[string]string{"A": "x"}},
@@ -268,7 +275,7 @@ var webhooks = []testCase{
 			_, err := e.b.Publish(e.ctx, belay.CloudEventPublish{Events: []belay.CloudEvent{x}})
 			e.refused("an event with "+what, err, belay.CodeInvalid, "")
 		}
-		_, err := e.b.Publish(e.ctx, belay.CloudEventPublish{Events: make([]belay.CloudEvent, belay.MaxCloudEvents+1)})
+		_, err = e.b.Publish(e.ctx, belay.CloudEventPublish{Events: make([]belay.CloudEvent, belay.MaxCloudEvents+1)})
 		e.refused("too many events", err, belay.CodeInvalid, "")
 		none, err := e.b.Publish(e.ctx, belay.CloudEventPublish{})
 		e.must(err)
