@@ -146,7 +146,7 @@ type WebhookDelivery struct {
 	ID        string         `json:"id"`
 	Type      string         `json:"type,omitempty"`
 	Source    string         `json:"source,omitempty"` // of a CloudEvent
-	At        time.Time      `json:"at"` // when the Backend decided about it, by the store's clock
+	At        time.Time      `json:"at"`               // when the Backend decided about it, by the store's clock
 	Outcome   WebhookOutcome `json:"outcome"`
 	Execution ExecutionID    `json:"execution,omitzero"`
 	By        string         `json:"by,omitempty"` // as in WebhookPayload
@@ -254,8 +254,8 @@ type WebhookReplay struct {
 	// IfVersion and IfCreated are those of a WebhookEvent.
 	IfVersion int       `json:"if_version,omitempty"`
 	IfCreated time.Time `json:"if_created,omitzero"`
-	Actor   string `json:"actor,omitempty"`
-	Op      OpID   `json:"op,omitzero"`
+	Actor     string    `json:"actor,omitempty"`
+	Op        OpID      `json:"op,omitzero"`
 }
 
 // CheckWebhookName returns CodeInvalid for a text that cannot be the name of a webhook. The rules are those of

@@ -125,7 +125,7 @@ export class Belay {
     this.dead = new DeadLetters(this.api);
     this.documents = new Documents(this.api);
     this.schedules = new Schedules(this.api);
-    this.webhooks = new Webhooks(this.api);
+    this.webhooks = new Webhooks(this.api, this.#repeating);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }

@@ -1,4 +1,5 @@
 import { accepted, answer, type Api } from "./call.js";
+import type { Fetch } from "./fetch.js";
 import { newKey } from "./id.js";
 import { change, conditions, type ScheduleIf, type ScheduleWhy } from "./schedules.js";
 import type { components, operations } from "./schema.js";
@@ -34,9 +35,12 @@ export type CloudEventResult = Schemas["CloudEventResult"];
  */
 export class Webhooks {
   readonly #api: Api;
+  /** Repeats a request whose answer was lost: the ids of deliveries and events let it start nothing twice. */
+  readonly #repeating: Fetch;
 
-  constructor(api: Api) {
+  constructor(api: Api, repeating: Fetch) {
     this.#api = api;
+    this.#repeating = repeating;
   }
 
   /** list reads a page of the webhooks; `list({ cursor: page.next })` reads the next page. */
@@ -72,10 +76,14 @@ export class Webhooks {
     await accepted(this.#api.DELETE("/v1/webhooks/{name}", { params }));
   }
 
-  /** test makes a delivery without a signature, also while the webhook is paused. */
+  /**
+   * test makes a delivery without a signature, also while the webhook is paused. If the first answer is lost, the
+   * outcome may be `duplicate`.
+   */
   test(name: string, delivery: TestDelivery): Promise<WebhookDelivery> {
-    const params = { path: { name } };
-    return answer(this.#api.POST("/v1/webhooks/{name}/deliveries", { params, body: delivery }));
+    return answer(this.#api.POST("/v1/webhooks/{name}/deliveries", {
+      params: { path: { name } }, body: delivery, fetch: this.#repeating,
+    }));
   }
 
   /** delivery reads one of the newest deliveries with its headers and its data. */
@@ -97,7 +105,7 @@ export class Webhooks {
     const body = events.map((e): CloudEvent => ({ specversion: "1.0", ...e }));
     const { events: results } = await answer(this.#api.POST("/v1/cloudevents", {
       headers: { "Content-Type": "application/cloudevents-batch+json" }, body: body as never,
-      bodySerializer: (b: unknown) => JSON.stringify(b),
+      bodySerializer: (b: unknown) => JSON.stringify(b), fetch: this.#repeating,
     }));
     return results;
   }

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Belay, BelayError } from "belay-client";
-import { start } from "./kit.js";
+import { json, problem } from "./answers.js";
+import { start, stub } from "./kit.js";
 
 test("a webhook is put, tested, read, replayed, paused, resumed and removed", async (t) => {
   const { url } = await start(t);
@@ -43,4 +44,16 @@ test("events start executions once", async (t) => {
     assert.deepEqual(results.map((r) => r.deliveries.map((d) => d.outcome)), [[outcome], []]);
   }
   await assert.rejects(belay.webhooks.publish({ ...event, source: "" }), (e) => e instanceof BelayError && e.status === 422);
+});
+
+test("tests and events are sent again until they have an answer", async (t) => {
+  const delivery = json(200, { id: "1", at: "2026-11-27T00:00:00Z", outcome: "duplicate", bytes: 1 });
+  const published = json(200, { events: [] });
+  const s = await stub(t, { status: 0 }, problem(503, "unavailable"), delivery, { status: 0 }, published);
+  const { webhooks } = new Belay({ url: s.url });
+  assert.equal((await webhooks.test("pushes", { id: "1", data: 1 })).outcome, "duplicate");
+  assert.deepEqual(await webhooks.publish({ id: "1", source: "/shop", type: "paid" }), []);
+  assert.deepEqual((await s.seen()).map((r) => r.line), [
+    ...Array(3).fill("POST /v1/webhooks/pushes/deliveries"), ...Array(2).fill("POST /v1/cloudevents"),
+  ]);
 });
