@@ -21,6 +21,7 @@ type Backend interface {
 	Library
 	Scheduler
 	Webhooker
+	Notifier
 	// Close releases the resources of the Backend in this process: goroutines, connections and the
 	// store. It blocks until they are released.
 	Close() error
@@ -247,4 +248,22 @@ type Webhooker interface {
 	// Publish delivers CloudEvents to the webhooks that want them, and returns a result for each event. If
 	// it returns an error, the caller can repeat the call: nothing is started twice.
 	Publish(ctx context.Context, p CloudEventPublish) ([]CloudEventResult, error)
+}
+
+// Notifier reports ends of executions, and alerts, to targets that operators set. See [NotificationTarget].
+type Notifier interface {
+	// NotificationTargets lists all targets in the order of their names.
+	NotificationTargets(ctx context.Context) ([]NotificationTargetInfo, error)
+	// NotificationTarget reads one target. It returns CodeNotFound if there is none.
+	NotificationTarget(ctx context.Context, name string) (NotificationTargetInfo, error)
+	// PutNotificationTarget creates a target or changes its terms. If the target has these terms
+	// already, nothing changes. It returns CodeInvalid if the terms are wrong, and CodeConflict if
+	// IfVersion or IfNew do not hold, or if there are too many targets.
+	PutNotificationTarget(ctx context.Context, p NotificationTargetPut) (NotificationTargetPutResult, error)
+	// ChangeNotificationTarget carries out an action on a target. Its answer to a removal has only a
+	// name. It returns CodeNotFound if there is no such target.
+	ChangeNotificationTarget(ctx context.Context, c NotificationTargetChange) (NotificationTargetInfo, error)
+	// TestNotificationTarget sends a test to a target, and returns the delivery. It returns CodeNotFound
+	// if there is no such target.
+	TestNotificationTarget(ctx context.Context, t NotificationTargetTest) (ExecutionID, error)
 }

@@ -95,8 +95,10 @@ type NotificationPayload struct {
 	Execution  ExecutionID `json:"execution"`
 	Generation int         `json:"generation"`
 	State      State       `json:"state"`
-	// Target is the index of the notification in the submission.
-	Target int `json:"target"`
+	// Target is the index of the notification in the submission. Name is the name of the NotificationTarget if an
+	// operator has asked for the delivery; Target is 0 then.
+	Target int    `json:"target"`
+	Name   string `json:"name,omitempty"`
 }
 
 // idVersion is the version of the ids of deliveries and the 12 bits after it. No other execution may have such an id.
@@ -105,12 +107,29 @@ const idVersion = 0x8be1
 // NotificationID returns the id of the delivery that reports the end of a generation of an execution to one of its
 // notifications, by index. The Backend refuses submissions and forks with an id of this form.
 func NotificationID(execution ExecutionID, generation, target int) ExecutionID {
+	return notificationID("notification", execution, int64(generation), int64(target), "")
+}
+
+// TargetNotificationID returns the id of the delivery that reports the end of a generation of an execution to the
+// NotificationTarget with this name.
+func TargetNotificationID(execution ExecutionID, generation int, name string) ExecutionID {
+	return notificationID("notification target", execution, int64(generation), 0, name)
+}
+
+// AlertNotificationID returns the id of the delivery of an alert to the NotificationTarget with this name. The id of
+// the occurrence is unique among the alerts of one kind, and has the time of the delivery's id.
+func AlertNotificationID(a Alert, occurrence ExecutionID, name string) ExecutionID {
+	return notificationID("alert "+string(a), occurrence, 0, 0, name)
+}
+
+func notificationID(what string, of ExecutionID, a, b int64, name string) ExecutionID {
 	h := sha256.New()
-	h.Write([]byte("notification"))
-	h.Write(execution[:])
-	_ = binary.Write(h, binary.BigEndian, [2]int64{int64(generation), int64(target)})
+	h.Write([]byte(what))
+	h.Write(of[:])
+	_ = binary.Write(h, binary.BigEndian, [2]int64{a, b})
+	h.Write([]byte(name))
 	id := ExecutionID(h.Sum(nil)[:16])
-	copy(id[:6], execution[:6]) // the timestamp of the execution, so that the table stores both near each other
+	copy(id[:6], of[:6]) // the timestamp of the execution, so that the table stores both near each other
 	binary.BigEndian.PutUint16(id[6:], idVersion)
 	id[8] = id[8]&0x3f | 0x80
 	return id

@@ -168,6 +168,18 @@ func (b *Backend) Webhook(ctx context.Context, name string) (belay.WebhookInfo, 
 	return pass(ctx, b, belay.Backend.Webhook, name)
 }
 
+// NotificationTargets lists the targets of notifications.
+func (b *Backend) NotificationTargets(ctx context.Context) ([]belay.NotificationTargetInfo, error) {
+	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) ([]belay.NotificationTargetInfo, error) {
+		return to.NotificationTargets(ctx)
+	})
+}
+
+// NotificationTarget reads one target of notifications.
+func (b *Backend) NotificationTarget(ctx context.Context, name string) (belay.NotificationTargetInfo, error) {
+	return pass(ctx, b, belay.Backend.NotificationTarget, name)
+}
+
 // WebhookDelivery reads a delivery of a webhook.
 func (b *Backend) WebhookDelivery(ctx context.Context, webhook, id string) (belay.WebhookDeliveryData, error) {
 	return call(ctx, b, func(ctx context.Context, to belay.Backend, _ bool) (belay.WebhookDeliveryData, error) {

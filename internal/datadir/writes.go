@@ -215,6 +215,36 @@ func (b *Backend) ChangeWebhook(ctx context.Context, c belay.WebhookChange) (bel
 	return pass(ctx, b, belay.Backend.ChangeWebhook, c)
 }
 
+// PutNotificationTarget creates a target of notifications or changes its terms.
+func (b *Backend) PutNotificationTarget(
+	ctx context.Context, p belay.NotificationTargetPut,
+) (belay.NotificationTargetPutResult, error) {
+	if p.Op.IsZero() {
+		p.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.PutNotificationTarget, p)
+}
+
+// ChangeNotificationTarget carries out an action on a target of notifications.
+func (b *Backend) ChangeNotificationTarget(
+	ctx context.Context, c belay.NotificationTargetChange,
+) (belay.NotificationTargetInfo, error) {
+	if c.Op.IsZero() {
+		c.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.ChangeNotificationTarget, c)
+}
+
+// TestNotificationTarget sends a test to a target of notifications.
+func (b *Backend) TestNotificationTarget(
+	ctx context.Context, t belay.NotificationTargetTest,
+) (belay.ExecutionID, error) {
+	if t.Op.IsZero() {
+		t.Op = belay.OpID(embedded.NewID())
+	}
+	return pass(ctx, b, belay.Backend.TestNotificationTarget, t)
+}
+
 // Deliver starts the execution of a delivery.
 func (b *Backend) Deliver(ctx context.Context, d belay.WebhookEvent) (belay.WebhookDelivery, error) {
 	return pass(ctx, b, belay.Backend.Deliver, d)

@@ -23,6 +23,7 @@ type committer struct {
 	// the commit that accepts it.
 	claims    func([]*call) []*call
 	published func(*batch)
+	targets   *targetList // nil without targets of notifications
 	begin     func() began
 	beat      func(*batch) time.Duration
 	broken    func(error)            // called when the store has failed for good (store.ErrBroken)
@@ -365,8 +366,12 @@ func (c *committer) try(ctx context.Context, calls []*call, began began, o *reco
 func (c *committer) decide(ctx context.Context, b *batch, o *recorder) error {
 	ended := c.health.transaction()
 	defer ended()
+	targets, err := c.targetsOf(ctx, b)
+	if err != nil {
+		return err
+	}
 	var panicked error
-	err := c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
+	err = c.store.Commit(ctx, b.need, func(rows *machine.Rows) (out *machine.Changes) {
 		defer func() {
 			if r := recover(); r != nil {
 				panicked = &belay.Error{
@@ -376,7 +381,7 @@ func (c *committer) decide(ctx context.Context, b *batch, o *recorder) error {
 				out = &machine.Changes{}
 			}
 		}()
-		b.rows = rows
+		b.rows, rows.Targets = rows, targets
 		if o != nil {
 			o.began(rows)
 		}

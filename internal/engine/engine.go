@@ -88,6 +88,7 @@ type Engine struct {
 	sweeper     *sweeper
 	localReaper *localReaper
 	firing      *firing
+	alerter     *alerter
 	keyring     keyring
 	observers   []observer // set before any goroutine starts
 	outage      outage
@@ -118,9 +119,10 @@ func New(s store.Store, opt Options) *Engine {
 	}
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
-	e.sweeper, e.localReaper, e.firing = newSweeper(e), newLocalReaper(e), newFiring(e)
+	e.sweeper, e.localReaper, e.firing, e.alerter = newSweeper(e), newLocalReaper(e), newFiring(e), newAlerter(e)
+	e.committer.targets = &targetList{store: s}
 	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, e.statuses, &e.keyring,
-		&witness{log: e.log}}
+		&witness{log: e.log}, e.committer.targets, e.alerter}
 	e.committer.unsure = e.statuses.lose
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
@@ -150,6 +152,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.dispatcher.run)
 	e.serve(e.sweeper.run)
 	e.serve(e.firing.run)
+	e.serve(e.alerter.run)
 	e.serve(e.localReaper.run)
 	e.serve(e.localReaper.cleanUp)
 	e.serve(e.statuses.run)

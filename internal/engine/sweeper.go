@@ -158,6 +158,7 @@ func (s *sweeper) sweep(ctx context.Context) (again machine.Time, done bool) {
 	}
 	commands = append(commands, alone...)
 	s.engine.firing.offer(due.Objects)
+	s.engine.alerter.offer(due.Objects)
 	if n, ok, away := s.send(ctx, commands); n > 0 {
 		if ok == n {
 			return s.engine.store.Now(), true // the store may have more due work, which these commands may have caused

@@ -237,6 +237,47 @@ func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.W
 	return a.Backend.PutWebhook(ctx, p)
 }
 
+// PutNotificationTarget judges the requests that the target asks for.
+func (a *admitting) PutNotificationTarget(
+	ctx context.Context, p belay.NotificationTargetPut,
+) (belay.NotificationTargetPutResult, error) {
+	if err := a.admitNotify(ctx, []belay.Notification{p.Notification}); err != nil {
+		return belay.NotificationTargetPutResult{}, err
+	}
+	return a.Backend.PutNotificationTarget(ctx, p)
+}
+
+// ChangeNotificationTarget judges the requests of a target that is resumed.
+func (a *admitting) ChangeNotificationTarget(
+	ctx context.Context, c belay.NotificationTargetChange,
+) (belay.NotificationTargetInfo, error) {
+	if c.Action == belay.NotificationTargetResume {
+		if err := a.admitTarget(ctx, c.Name); err != nil {
+			return belay.NotificationTargetInfo{}, err
+		}
+	}
+	return a.Backend.ChangeNotificationTarget(ctx, c)
+}
+
+// TestNotificationTarget judges the request of a test.
+func (a *admitting) TestNotificationTarget(
+	ctx context.Context, t belay.NotificationTargetTest,
+) (belay.ExecutionID, error) {
+	if err := a.admitTarget(ctx, t.Name); err != nil {
+		return belay.ExecutionID{}, err
+	}
+	return a.Backend.TestNotificationTarget(ctx, t)
+}
+
+// admitTarget judges the requests of a target that is set.
+func (a *admitting) admitTarget(ctx context.Context, name string) error {
+	t, err := a.NotificationTarget(ctx, name)
+	if err != nil {
+		return err
+	}
+	return a.admitNotify(ctx, []belay.Notification{t.Notification})
+}
+
 // Control carries out an action. An action that makes an old execution run again is judged like a
 // new submission.
 func (a *admitting) Control(ctx context.Context, c belay.Control) (belay.Execution, error) {

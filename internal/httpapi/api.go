@@ -67,6 +67,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.library()
 	a.schedules()
 	a.webhooks()
+	a.targets()
 	a.receive()
 	a.cloudEvents()
 	a.deadLetters()

@@ -57,6 +57,15 @@ func TestNotificationsDoNotPassTheAdmissionOfRequests(t *testing.T) {
 	if r := batch.Results; r[0].Error == nil || r[0].Error.Code != "forbidden" || r[1].Submitted == nil {
 		t.Errorf("the batch: %s", a.body)
 	}
+	const target = "/v1/notification-targets/x"
+	forbidden(http.MethodPut, target, `{"url": "https://internal.example/"}`)
+	s.want(http.StatusCreated, nil, http.MethodPut, target, `{"url": "https://other.example/"}`)
+	strict.Store(true)
+	forbidden(http.MethodPost, target+"/test", "")
+	s.want(http.StatusOK, nil, http.MethodPost, target+"/pause", "")
+	forbidden(http.MethodPost, target+"/resume", "")
+	strict.Store(false)
+	s.want(http.StatusNoContent, nil, http.MethodDelete, target, "")
 	path := s.submit(body("other.example"))
 	s.want(http.StatusOK, nil, http.MethodPost, path+"/cancel", "{}")
 	strict.Store(true) // the operator forbids requests after the submission

@@ -55,6 +55,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.documents()
 	w.schedules()
 	w.webhooks()
+	w.targets()
 	w.tasks()
 	w.deletes()
 	w.deadLetters()

@@ -254,6 +254,7 @@ var tags = []*huma.Tag{
 	{Name: "documents", Description: "Workflows without code: stored with versions, read by task, repaired."},
 	{Name: "schedules", Description: "Executions that start at regular times."},
 	{Name: "webhooks", Description: "Executions that signed requests of other services start."},
+	{Name: "notifications", Description: "Targets that learn of ends of executions, and of alerts."},
 	{Name: "keys", Description: "Keys of callers, and their scopes."},
 	{Name: "agents", Description: "Prompts, jobs and chats of agents, on a server that runs agents."},
 	{Name: "operations", Description: "The server itself."},

@@ -74,6 +74,14 @@ var scopes = map[string][]belay.Scope{
 	"GET /v1/webhooks/{name}/deliveries/{id}":         {belay.ScopeRead},
 	"POST /v1/webhooks/{name}/deliveries/{id}/replay": {belay.ScopeOperate},
 
+	"GET /v1/notification-targets":                {belay.ScopeRead},
+	"PUT /v1/notification-targets/{name}":         {belay.ScopeOperate}, // and submit
+	"GET /v1/notification-targets/{name}":         {belay.ScopeRead},
+	"DELETE /v1/notification-targets/{name}":      {belay.ScopeOperate},
+	"POST /v1/notification-targets/{name}/pause":  {belay.ScopeOperate},
+	"POST /v1/notification-targets/{name}/resume": {belay.ScopeOperate},
+	"POST /v1/notification-targets/{name}/test":   {belay.ScopeOperate},
+
 	"GET /v1/runs":                  {belay.ScopeRead},
 	"GET /v1/runs/{id}":             {belay.ScopeRead},
 	"POST /v1/runs/{id}/checkpoint": {belay.ScopeWorker},

@@ -67,6 +67,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	w.documents()
 	w.schedules()
 	w.webhooks()
+	w.targets()
 	w.listsRuns()
 	w.tasks()
 	w.deletes()
@@ -179,6 +180,29 @@ func (w *walker) webhooks() {
 	w.step(200, "POST", "/v1/cloudevents", event, "Content-Type", "application/cloudevents+json")
 	w.step(422, "POST", "/v1/cloudevents", `{}`)
 	w.step(204, "DELETE", path, "")
+}
+
+func (w *walker) targets() {
+	w.t.Helper()
+	const path = "/v1/notification-targets/ops"
+	const terms = `{"url": "https://ops.example.org/h", "secret": "${{ secrets.OPS }}", "on": ["failed"],
+		"workflows": ["bill*"], "queues": ["default"], "labels": {"team": "web"}, "alerts": ["dead_letter", "no_worker"]}`
+	w.step(201, "PUT", path, terms, "If-None-Match", "*")
+	w.step(200, "PUT", path, terms)
+	w.step(412, "PUT", path, terms, "If-Match", `"7"`)
+	w.step(422, "PUT", path, `{"url": "ftp://ops.example.org/h"}`)
+	w.step(422, "PUT", path, `{"url": "https://ops.example.org/h", "alerts": ["odd"]}`)
+	w.step(200, "GET", "/v1/notification-targets", "")
+	w.step(200, "GET", path, "")
+	w.step(200, "POST", path+"/test", `{"actor": "ann"}`, "Idempotency-Key", "k")
+	w.step(200, "POST", path+"/test", "", "Idempotency-Key", "k")
+	w.step(200, "POST", path+"/pause", `{"reason": "why", "actor": "ann"}`)
+	w.step(200, "POST", path+"/resume", "")
+	w.step(404, "POST", "/v1/notification-targets/none/test", "")
+	w.step(404, "POST", "/v1/notification-targets/none/pause", "")
+	w.step(412, "DELETE", path, "", "If-Match", `"1"`)
+	w.step(204, "DELETE", path+"?reason=why&actor=ann", "")
+	w.step(404, "GET", path, "")
 }
 
 // states reads a stream of states, which has no end, up to a change.

@@ -31,6 +31,21 @@ func checkReported(f *faults, k *keeper, e *Execution) {
 				there)
 		}
 	}
+	if k.targets == nil {
+		return
+	}
+	for i := range k.targets.all {
+		t := &k.targets.all[i].Terms
+		there := k.records[belay.TargetNotificationID(e.ID, e.Generation, t.Name)].execution != nil
+		want := e.State.Terminal() && e.Parent.IsZero() && t.Reports(e.State)
+		for name, value := range t.Labels {
+			want = want && k.records[e.ID].specs[0].Labels[name] == value
+		}
+		if there != want {
+			f.add("G19", "%s is %s in generation %d; the target %s has a delivery: %t", e.ID, e.State, e.Generation,
+				t.Name, there)
+		}
+	}
 }
 
 // checkDelivery checks that a delivery reports an end, and an earlier generation the end that its dead letter says.
@@ -43,6 +58,11 @@ func checkDelivery(f *faults, k *keeper, r *record) {
 	}
 	of := k.records[p.Execution]
 	switch x := of.execution; {
+	case p.Execution.IsZero(): // an alert
+	case p.Name != "":
+		if e.ID != belay.TargetNotificationID(p.Execution, p.Generation, p.Name) || x == nil || !x.Parent.IsZero() {
+			f.add("G19", "%s is the delivery of nothing: %s", e.ID, s.TriggerPayload)
+		}
 	case e.ID != belay.NotificationID(p.Execution, p.Generation, p.Target) || x == nil:
 		f.add("G19", "%s is the delivery of nothing: %s", e.ID, s.TriggerPayload)
 	case p.Target >= len(x.Notify) || p.Generation > x.Generation || p.Generation == x.Generation && p.State != x.State:
@@ -79,6 +99,41 @@ func notificationsBy(id belay.ExecutionID) []belay.Notification {
 		{URL: "https://b.example/h", On: []belay.State{other}}, {URL: "https://c.example/h"},
 	}
 	return all[:1+n/4%2*2]
+}
+
+// testTargets are targets of notifications for random histories.
+func testTargets() *Targets {
+	target := func(name string, on ...belay.State) notifyTarget {
+		return notifyTarget{Terms: belay.NotificationTarget{
+			Name: name, Notification: belay.Notification{URL: "https://" + name + ".example/h", On: on},
+		}}
+	}
+	all := []notifyTarget{target("all", anyEnd...), target("failed"), target("odd", anyEnd...), target("other")}
+	all[2].Terms.Labels = map[string]string{"odd": "yes"}
+	all[3].Terms.Alerts = []belay.Alert{belay.AlertDeadLetter} // and no ends
+	return &Targets{all}
+}
+
+// targetMutants are the planted bugs of targets of notifications.
+var targetMutants = []mutant{
+	{name: "a delivery to a target is not written with the end", promise: "G19", write: func(k *keeper, c *Changes) {
+		gone := func(id belay.ExecutionID) bool {
+			i := slices.IndexFunc(c.Specs, func(s *Spec) bool { return s.Execution == id })
+			return belay.IsNotificationID(id) && i >= 0 && c.Specs[i].Labels[belay.LabelNotificationTarget] == "all"
+		}
+		c.Executions = slices.DeleteFunc(c.Executions, func(e *Execution) bool { return gone(e.ID) })
+		c.Keys = slices.DeleteFunc(c.Keys, func(r KeyRow) bool { return gone(r.Execution) })
+		c.Places = slices.DeleteFunc(c.Places, func(p *Place) bool { return gone(p.Execution) })
+		c.Specs = slices.DeleteFunc(c.Specs, func(s *Spec) bool { return gone(s.Execution) })
+	}},
+	{name: "labels of executions that end are not loaded", promise: "G19", read: func(_ *keeper, r *Rows) {
+		r.Specs = nil
+	}},
+	{name: "a batch that ends executions has no targets", promise: "G19", read: func(k *keeper, r *Rows) {
+		if slices.ContainsFunc(k.folding, func(c Command) bool { _, lost := c.(*Lose); return lost }) {
+			r.Targets = nil
+		}
+	}},
 }
 
 // notifyMutants are the planted bugs of notifications.

@@ -108,6 +108,10 @@ type Rows struct {
 	// Need, because the rules read the last mark before they write a new one.
 	Mark Time
 	Beat time.Duration
+	// Targets are the targets of notifications, nil for none. A store does not load them with every batch: the
+	// engine adds a list that was read at most a second before the batch, because all servers would wait for each
+	// other if each end of an execution locked the object of the targets.
+	Targets *Targets
 	// Leapt is the time by which the store's clock was set forwards, as far as no batch has
 	// extended the deadlines by it yet. Ahead is the time by which the store's clock is ahead of
 	// the wall clock (of the machine or of the database). No rule uses Ahead.
@@ -171,6 +175,8 @@ type Changes struct {
 	Objects     []*Object
 	Audit       []*Audit
 	Places      []*Place // the rows after the batch, without duplicates
+	// Opened says that a circuit breaker has opened, for alerts; a store does not write it.
+	Opened bool
 	// Grace, if not 0, is a time by which the store extends every session that has not ended. After
 	// that each session lives at least for its TTL from now. The sessions in Workers are extended
 	// already.
@@ -234,6 +240,10 @@ type Reply struct {
 	Delivery  belay.WebhookDelivery
 	Document  belay.DocumentVersion
 	Target    belay.TargetAnswer
+	// NotificationTarget is a target of notifications after a change; after a removal, before it.
+	NotificationTarget belay.NotificationTargetInfo
+	// Alerts is the number of alerts that RaiseAlerts has sent.
+	Alerts int
 	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.
 	NoClaims bool
 	// Worker is the new state of a session, if a health probe has changed it.

@@ -44,7 +44,11 @@ func TestRandomHistories(t *testing.T) {
 		seeds = append(seeds, 1000+n)
 	}
 	for _, seed := range seeds {
-		p, err := play(newKeeper(), randomBytes(seed, 2500))
+		k := newKeeper()
+		if seed%4 == 1 {
+			k.targets = testTargets()
+		}
+		p, err := play(k, randomBytes(seed, 2500))
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

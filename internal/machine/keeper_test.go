@@ -27,6 +27,9 @@ type keeper struct {
 	audit   []*Audit
 	places  map[PlaceKey]bool // true if the execution has the place
 
+	// targets are the targets of notifications; nil for those of their object.
+	targets *Targets
+
 	folding []Command // the commands of the present batch
 
 	// onRead and onWrite are planted bugs: they change the rows that were read, or the changes
@@ -72,7 +75,12 @@ func (k *keeper) clone() *keeper {
 // writes.
 func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 	need := NeedOf(commands)
+	targets, err := k.targetsFor(&need, commands)
+	if err != nil {
+		return nil, nil, err
+	}
 	rows := k.load(&need)
+	rows.Targets = targets
 	k.folding = commands
 	if k.onRead != nil {
 		k.onRead(k, rows)
@@ -91,6 +99,26 @@ func (k *keeper) fold(commands ...Command) (*Changes, []Reply, error) {
 		k.mark = k.now
 	}
 	return changes, replies, k.write(changes)
+}
+
+// targetsFor returns the targets of notifications for commands that may end executions, as the engine does.
+func (k *keeper) targetsFor(n *Need, commands []Command) (t *Targets, err error) {
+	ending := false
+	var ids []belay.ExecutionID
+	for _, c := range commands {
+		may, ok := MayEnd(c)
+		ids, ending = append(ids, may...), ending || ok
+	}
+	if !ending {
+		return nil, nil
+	}
+	if t = k.targets; t == nil {
+		t, err = TargetsOf(k.objects[TargetsRef()])
+	}
+	if err == nil && t.Labelled() {
+		n.Specs = append(n.Specs, ids...)
+	}
+	return t, err
 }
 
 func (k *keeper) load(n *Need) *Rows {

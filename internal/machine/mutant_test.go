@@ -308,13 +308,16 @@ func about(err error, promise string) bool {
 // guarantees as well; the test continues after such faults.
 func TestCheckersCatchPlantedBugs(t *testing.T) {
 	caught := 0
-	all := slices.Concat(mutants, notifyMutants)
-	for _, m := range all {
+	all := slices.Concat(mutants, notifyMutants, targetMutants)
+	for i, m := range all {
 		var err error
 		tries := 0
 		for ; err == nil && tries < 1000; tries++ {
 			k := newKeeper()
 			k.onRead, k.onWrite = m.read, m.write
+			if i >= len(mutants)+len(notifyMutants) {
+				k.targets = testTargets()
+			}
 			p := newPlayer(k, randomBytes(uint64(tries), 600))
 			p.onlyPromise = m.promise
 			err = p.play()

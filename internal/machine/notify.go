@@ -33,43 +33,71 @@ const deliveryID = "the id has the form of the ids that Belay makes for notifica
 // forDelivery reports whether a name is one that Belay makes for deliveries.
 func forDelivery(name string) bool { return strings.HasPrefix(name, belay.NotificationPrefix) }
 
-// notify submits the deliveries of an execution that has just ended, in the same commit. Their ids follow from the
-// execution, its generation and the index of the notification, and no other submission may have such an id, so each
-// end has one delivery for each of its notifications (guarantee G19). Deliveries have no notifications themselves.
+// notify submits the deliveries of an execution that has just ended, in the same commit: to the notifications of its
+// submission, and to the targets of operators. The ids follow from the execution, its generation, and the index of the
+// notification or the name of the target, and no other submission may have such an id, so each end has one delivery for
+// each of them (guarantee G19). Deliveries have no notifications themselves.
 func (w *world) notify(e *Execution) {
 	for i := range e.Notify {
-		if !e.Notify[i].Reports(e.State) {
-			continue
-		}
-		if c, err := e.delivery(i); err == nil {
-			// The check of the submission has refused all notifications whose delivery could be refused. An
-			// execution must be able to end in any case, so an error is no reason to refuse its end.
-			_, _ = c.apply(w)
+		n := &e.Notify[i]
+		if n.Reports(e.State) {
+			w.deliverNews(&news{
+				to: n, id: belay.NotificationID(e.ID, e.Generation, i),
+				key: fmt.Sprintf("%s:%d:%d", e.ID, e.Generation, i), label: e.ID.String(),
+				payload: belay.NotificationPayload{
+					Execution: e.ID, Generation: e.Generation, State: e.State, Target: i,
+				},
+				event: eventOf(e), text: slackText(e),
+			})
 		}
 	}
+	w.notifyTargets(e)
 }
 
-// delivery is the submission of the delivery that reports the end of the execution to one of its notifications. It
-// locks no gate; a claim applies the limit of the endpoint.
-func (e *Execution) delivery(i int) (*Submit, error) {
-	n := &e.Notify[i]
-	input, err := deliveryInput(n, e)
+// news is a delivery: the request that reports something to a receiver.
+type news struct {
+	to      *belay.Notification
+	target  string // the name of the operator's target; empty for a notification of a submission
+	id      belay.ExecutionID
+	key     string // the idempotency key, without the prefix
+	label   string // the value of the label belay.LabelNotification; empty for none
+	payload any    // the trigger payload
+	event   any    // the body in belay.FormatEvent
+	text    string // the text in belay.FormatSlack
+	actor   string
+}
+
+// deliverNews submits a delivery. The check of a submission, or of a target, has refused all notifications whose
+// delivery could be refused. An execution must be able to end in any case, so an error is no reason to refuse its end.
+func (w *world) deliverNews(n *news) bool {
+	c, err := n.submission()
+	if err == nil {
+		_, err = c.apply(w)
+	}
+	return err == nil
+}
+
+// submission is the submission of a delivery. It locks no gate; a claim applies the limit of the endpoint.
+func (n *news) submission() (*Submit, error) {
+	input, err := deliveryInput(n)
 	if err != nil {
 		return nil, err
 	}
-	payload, err := json.Marshal(belay.NotificationPayload{
-		Execution: e.ID, Generation: e.Generation, State: e.State, Target: i,
-	})
+	payload, err := json.Marshal(n.payload)
 	if err != nil {
 		return nil, err
 	}
-	endpoint := n.Endpoint()
+	endpoint, labels := n.to.Endpoint(), make(map[string]string, 2)
+	if n.label != "" {
+		labels[belay.LabelNotification] = n.label
+	}
+	if n.target != "" {
+		labels[belay.LabelNotificationTarget] = n.target
+	}
+	setDefault(&n.actor, "notification")
 	return &Submit{delivers: true, Joined: true, Submission: belay.Submission{
-		ID:       belay.NotificationID(e.ID, e.Generation, i),
-		Workflow: belay.NotificationWorkflow, Input: input,
-		Trigger: belay.TriggerNotification, TriggerPayload: payload, Actor: "notification",
-		IdempotencyKey: fmt.Sprintf("%s%s:%d:%d", belay.NotificationPrefix, e.ID, e.Generation, i),
-		Labels:         map[string]string{belay.LabelNotification: e.ID.String()},
+		ID: n.id, Workflow: belay.NotificationWorkflow, Input: input, Trigger: belay.TriggerNotification,
+		TriggerPayload: payload, Actor: n.actor, IdempotencyKey: belay.NotificationPrefix + n.key, Labels: labels,
 		Policy: belay.Policy{
 			MaxAttempts: deliveryAttempts, BackoffBase: belay.Duration(deliveryBackoff),
 			BackoffCap: belay.Duration(deliveryBackoffCap),
@@ -83,15 +111,16 @@ func (e *Execution) delivery(i int) (*Submit, error) {
 // DeliverySample is a submission like those of the deliveries of a notification. A caller who may not submit it must
 // not submit the notification either, because the deliveries are not checked again.
 func DeliverySample(n *belay.Notification) (belay.Submission, error) {
-	input, err := deliveryInput(n, &Execution{State: belay.Failed})
+	e := &Execution{State: belay.Failed}
+	input, err := deliveryInput(&news{to: n, event: eventOf(e), text: slackText(e)})
 	return belay.Submission{Workflow: belay.NotificationWorkflow, Input: input}, err
 }
 
 // deliveryInput is the input of a delivery, for the built-in workflow of HTTP requests.
-func deliveryInput(n *belay.Notification, e *Execution) (json.RawMessage, error) {
-	body := any(eventOf(e))
-	if n.Format == belay.FormatSlack {
-		body = map[string]string{"text": slackText(e)}
+func deliveryInput(n *news) (json.RawMessage, error) {
+	body := n.event
+	if n.to.Format == belay.FormatSlack {
+		body = map[string]string{"text": n.text}
 	}
 	// A redirect is an answer, and not followed: it would send the notification to a host that the submission does
 	// not name.
@@ -103,7 +132,7 @@ func deliveryInput(n *belay.Notification, e *Execution) (json.RawMessage, error)
 		Timeout   belay.Duration `json:"timeout"`
 		Answer    int            `json:"max_response_bytes"`
 		Redirects int            `json:"max_redirects"`
-	}{"POST", n.URL, body, n.Secret, belay.Duration(deliveryTimeout), deliveryAnswer, 0})
+	}{"POST", n.to.URL, body, n.to.Secret, belay.Duration(deliveryTimeout), deliveryAnswer, 0})
 }
 
 func eventOf(e *Execution) belay.NotificationEvent {

@@ -55,6 +55,9 @@ func (p *player) submit() {
 		s.Idempotency, s.Policy = belay.IdempotencyByContent, belay.Policy{}
 	}
 	s.Notify = notificationsBy(s.ID)
+	if p.targets != nil && s.ID[15]%2 == 1 {
+		s.Labels = map[string]string{"odd": "yes"}
+	}
 	if p.n(4) == 0 {
 		s.Budget = &belay.Budget{Cost: belay.Cost(1+p.n(4)) * 5000}
 	}

@@ -222,6 +222,9 @@ func TestTheTableIsComplete(t *testing.T) {
 	for _, d := range hookSteps() {
 		have[strings.TrimPrefix(fmt.Sprintf("%T", d.c(x.stage)), "*machine.")] = true
 	}
+	for _, d := range targetSteps() {
+		have[strings.TrimPrefix(fmt.Sprintf("%T", d.c(x.stage)), "*machine.")] = true
+	}
 	for _, name := range commandTypes(t) {
 		if !have[name] {
 			t.Errorf("no table has a block for command %s", name)

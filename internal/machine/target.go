@@ -128,6 +128,9 @@ func (w *world) setBreaker(g *gate, b Breaker) {
 	case g.Breaker != nil && b.equal(g.Breaker):
 		return
 	}
+	if b.State == BreakerOpen && (g.Breaker == nil || g.Breaker.State == BreakerClosed) {
+		w.out.Opened = true
+	}
 	g.Breaker, g.dirty = &b, true
 	if g.waits() && g.room(w.Now) > 0 {
 		w.follow(&Admit{Gate: g.id, Heads: MaxHeads})

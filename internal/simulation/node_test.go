@@ -247,6 +247,14 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("change webhook %s %s %x", c.Name, c.Action, c.Op)
 	case *machine.Receive:
 		return fmt.Sprintf("receive %s %d %s %s %x", c.Event.Webhook, c.Edit, c.Event.ID, c.Event.By, c.Op)
+	case *machine.PutTarget:
+		return fmt.Sprintf("put target %s %x", c.Name, c.Op)
+	case *machine.ChangeTarget:
+		return fmt.Sprintf("change target %s %s %x", c.Name, c.Action, c.Op)
+	case *machine.TestTarget:
+		return fmt.Sprintf("test target %s %x", c.Name, c.Op)
+	case *machine.RaiseAlerts:
+		return fmt.Sprintf("raise alerts %d", c.Version)
 	case *machine.Unspend:
 		return fmt.Sprintf("unspend %x", c.Execution)
 	case *machine.CancelReplaced:

@@ -43,6 +43,7 @@ func Run(t *testing.T, open Open, groups ...string) {
 		{"DeadLetters", letters}, {"Repairs", repairs}, {"Runs", runs}, {"Details", details}, {"States", follows},
 		{"Services", services}, {"Replays", replays}, {"Schedules", schedules}, {"Webhooks", webhooks},
 		{"Notifications", notifications},
+		{"NotificationTargets", notificationTargets},
 	} {
 		if len(groups) > 0 && !slices.Contains(groups, group.name) {
 			continue
