@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -26,19 +27,18 @@ const (
 // this server has written a dead letter or opened a circuit breaker.
 type alerter struct {
 	engine *Engine
-	due    chan struct{} // the sweeper has found the object of the alerts due
-	news   chan struct{} // a batch has written what may be an alert
+	wake   chan struct{}
+	due    atomic.Bool // the sweeper has found the object of the alerts due
 }
 
-func newAlerter(e *Engine) *alerter {
-	return &alerter{engine: e, due: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-}
+func newAlerter(e *Engine) *alerter { return &alerter{engine: e, wake: make(chan struct{}, 1)} }
 
 // offer asks for a look if the object of the alerts is among the due objects.
 func (a *alerter) offer(objects []*machine.Object) {
 	for _, o := range objects {
 		if o.Kind == machine.AlertsObject {
-			nudge(a.due)
+			a.due.Store(true)
+			nudge(a.wake)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (a *alerter) observe(b *batch) {
 		letter = letter || d.New
 	}
 	if letter && t.Wants(belay.AlertDeadLetter) || b.changes.Opened && t.Wants(belay.AlertBreakerOpen) {
-		nudge(a.news)
+		nudge(a.wake)
 	}
 }
 
@@ -68,12 +68,12 @@ func (a *alerter) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.due:
-		case <-a.news:
-			if !retry.Sleep(ctx, max(alertSoon, alertPause-time.Since(raised))) {
-				return
-			}
+		case <-a.wake:
 		}
+		if !a.due.Load() && !retry.Sleep(ctx, max(alertSoon, alertPause-time.Since(raised))) {
+			return
+		}
+		a.due.Store(false)
 		sent, err := a.look(ctx)
 		if sent > 0 {
 			raised = time.Now()

@@ -120,7 +120,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer = newCommitter(s, opt.Committers, opt.MaxBatch, e.published)
 	e.dispatcher = newDispatcher(e)
 	e.sweeper, e.localReaper, e.firing, e.alerter = newSweeper(e), newLocalReaper(e), newFiring(e), newAlerter(e)
-	e.committer.targets = &targetList{store: s}
+	e.committer.targets = newTargetList(s)
 	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, e.statuses, &e.keyring,
 		&witness{log: e.log}, e.committer.targets, e.alerter}
 	e.committer.unsure = e.statuses.lose

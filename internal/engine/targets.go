@@ -87,20 +87,35 @@ const targetsAge = time.Second
 // so it reads them at most once in a second. An idle server reads nothing.
 type targetList struct {
 	store store.Store
+	turn  chan struct{} // taken by the batch that reads the list
 
-	mu   sync.Mutex
-	read time.Time // when the newest reading began; zero if the list must be read again
-	list *machine.Targets
+	mu      sync.Mutex
+	read    time.Time // when the newest reading began; zero if the list must be read again
+	list    *machine.Targets
+	changes int // of the targets by this server
+}
+
+func newTargetList(s store.Store) *targetList {
+	return &targetList{store: s, turn: make(chan struct{}, 1)}
 }
 
 // recent returns the targets as they were at most targetsAge ago.
 func (t *targetList) recent(ctx context.Context) (*machine.Targets, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := time.Now()
-	if !t.read.IsZero() && now.Sub(t.read) < targetsAge {
-		return t.list, nil
+	if list := t.known(); list != nil {
+		return list, nil
 	}
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return nil, errClosed
+	}
+	if list := t.known(); list != nil { // another batch has read it
+		return list, nil
+	}
+	t.mu.Lock()
+	began, changes := time.Now(), t.changes
+	t.mu.Unlock()
 	found, err := t.store.Query(store.Urgent(ctx), store.Query{
 		Of: store.OneObject, Kind: machine.TargetsObject, Name: machine.TargetsRef().Name,
 	})
@@ -115,8 +130,22 @@ func (t *targetList) recent(ctx context.Context) (*machine.Targets, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.read, t.list = now, list
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changes == changes {
+		t.read, t.list = began, list
+	}
 	return list, nil
+}
+
+// known returns the list if it is young enough, and nil otherwise.
+func (t *targetList) known() *machine.Targets {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.read.IsZero() || time.Since(t.read) >= targetsAge {
+		return nil
+	}
+	return t.list
 }
 
 // observe forgets the list after a change by this server.
@@ -124,7 +153,7 @@ func (t *targetList) observe(b *batch) {
 	for _, o := range b.changes.Objects {
 		if o.Kind == machine.TargetsObject {
 			t.mu.Lock()
-			t.read = time.Time{}
+			t.read, t.changes = time.Time{}, t.changes+1
 			t.mu.Unlock()
 		}
 	}

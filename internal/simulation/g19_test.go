@@ -11,7 +11,9 @@ import (
 // delivery for each notification that reports this end, and no other commit has deliveries of that generation.
 func g19(f *finding) {
 	c := &endChecker{finding: f, sent: make(map[end]map[int]belay.State), last: make(map[belay.ExecutionID]row)}
+	t := &targetChecker{finding: f, last: c.last, alerted: make(map[string]bool)}
 	for _, x := range f.commits {
+		t.commit(x)
 		c.commit(x)
 	}
 }
@@ -34,7 +36,7 @@ func (f *endChecker) commit(c *commit) {
 		now[e.ID] = row{e, c}
 	}
 	for _, s := range c.changes.Specs {
-		if belay.IsNotificationID(s.Execution) && s.Generation == 1 {
+		if belay.IsNotificationID(s.Execution) && s.Generation == 1 && s.Labels[belay.LabelNotificationTarget] == "" {
 			f.delivery(c, now, s.Execution, s.TriggerPayload)
 		}
 	}

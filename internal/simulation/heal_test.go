@@ -46,6 +46,9 @@ func (w *world) heal() {
 	if w.planner != nil {
 		w.planner.stop()
 	}
+	if w.steward != nil {
+		w.steward.stop()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	healer := w.newLink("healer", 0)
@@ -184,6 +187,9 @@ func (w *world) stop() {
 		}
 		if w.planner != nil {
 			<-w.planner.done
+		}
+		if w.steward != nil {
+			<-w.steward.done
 		}
 		w.watches.cancel()
 		w.watches.wg.Wait()

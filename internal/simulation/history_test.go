@@ -48,6 +48,7 @@ type commit struct {
 	n       int
 	at      machine.Time  // the time of the commit by the store's clock
 	real    time.Duration // the time since the beginning of the simulation
+	began   time.Duration // when the server began the commit
 	node    string
 	changes *machine.Changes // empty if the commit wrote only a mark of life
 	beat    time.Duration    // the interval until the next mark of life, as the server announced it

@@ -31,6 +31,7 @@ type mutant struct {
 	// prune changes which executions the store may delete.
 	prune func(*world, *store.Retention)
 	read  func(store.Read, *machine.Record)
+	found func(*mutantState, store.Query, *store.Found)
 	// ready changes the lanes (groups of executions) in which the store finds a ready execution.
 	ready func([]store.LaneHint) []store.LaneHint
 	// request changes a request to a node, and reply changes the reply.
@@ -46,6 +47,7 @@ type mutantState struct {
 	worker  belay.WorkerID
 	place   machine.Place
 	costs   map[belay.ExecutionID]belay.Cost
+	targets *store.Found
 }
 
 // copyFor returns a copy of the mutant with a state of its own for one simulation.
@@ -90,6 +92,12 @@ func (m *mutant) readyFound(all []store.LaneHint) []store.LaneHint {
 func (m *mutant) hasRead(q store.Read, r *machine.Record) {
 	if m != nil && m.read != nil {
 		m.read(q, r)
+	}
+}
+
+func (m *mutant) hasFound(q store.Query, found *store.Found) {
+	if m != nil && m.found != nil {
+		m.found(m.state, q, found)
 	}
 }
 

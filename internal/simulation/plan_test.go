@@ -22,6 +22,7 @@ type plan struct {
 	budgets                       bool          // some submissions have a budget, and clients change budgets
 	schedules                     bool          // a planner sets and changes schedules
 	notify                        bool          // some submissions have notifications
+	targets                       bool          // a steward sets targets of notifications
 	contents                      int           // about one in so many submissions is recognized by its content
 	// clockLeap is the time at which the clock is set forwards, so that an open circuit breaker
 	// lets probes through while there are still faults; 0 for never.

@@ -32,7 +32,8 @@ var sometimes = []string{
 	"dead letter requeued", "second resolution refused", "resumed after a retry from a step", "forked before a step",
 	"deleted by hand",
 	"slot started", "slot started by hand", "slot skipped", "slot missed",
-	"end reported", "end of a later generation reported",
+	"end reported", "end of a later generation reported", "end reported to a target", "alert raised",
+	"end reported by an older list of targets",
 }
 
 // tally counts the events in the list of the variable sometimes, except the events that checkers

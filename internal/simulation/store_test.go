@@ -49,6 +49,7 @@ func (s *gated) hold(ctx context.Context, op string) (told func(error) error, er
 func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
 	op, free := s.life.unique("commit")
 	defer free()
+	began := s.w.gate.now()
 	told, err := s.hold(ctx, op)
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 			return nil // the commit is acknowledged and not written
 		}
 		found = rows
-		c = &commit{at: rows.Now, node: s.life.name, changes: out, beat: out.Beat}
+		c = &commit{at: rows.Now, began: began, node: s.life.name, changes: out, beat: out.Beat}
 		return out
 	})
 	if err == nil && c != nil && !c.changes.Empty() {
@@ -82,6 +83,15 @@ func (s *gated) Commit(ctx context.Context, need machine.Need, decide func(*mach
 
 // answered ends the name of a commit that was written and whose answer is on the way.
 const answered = " answer"
+
+// Query implements store.Store.
+func (s *gated) Query(ctx context.Context, q store.Query) (store.Found, error) {
+	found, err := s.Store.Query(ctx, q)
+	if err == nil {
+		s.w.mutant.hasFound(q, &found)
+	}
+	return found, err
+}
 
 // Read implements store.Store.
 func (s *gated) Read(ctx context.Context, q store.Read) (*machine.Record, error) {

@@ -39,6 +39,8 @@ type world struct {
 	watches *watches
 	// operator changes gates; nil in plans without gates.
 	operator *operator
+	// steward changes targets of notifications; nil in plans without targets.
+	steward *steward
 	// planner changes schedules; nil in plans without schedules.
 	planner *planner
 
@@ -59,9 +61,11 @@ func newWorld(seed uint64, m *mutant, verbose bool) *world {
 	w.plan = newPlan(w.random("plan"))
 	w.plan.schedules = w.random("schedules").IntN(2) == 0
 	w.plan.notify = w.random("notify").IntN(2) == 0
+	w.plan.targets = w.random("targets").IntN(3) == 0
 	if m != nil && m.plan != nil {
 		m.plan(&w.plan)
 	}
+	w.plan.targets = w.plan.targets && w.plan.workers > 0 // they carry out the deliveries
 	w.history = newHistory(w.gate.now)
 	steady := store.Steady()
 	if m != nil && m.still {
@@ -97,6 +101,9 @@ func (w *world) populate() {
 	}
 	if w.plan.schedules {
 		w.planner = newPlanner(w)
+	}
+	if w.plan.targets {
+		w.steward = newSteward(w)
 	}
 	w.planNemesis()
 }
