@@ -17,8 +17,8 @@ const (
 	deliveryBackoff    = 5 * time.Second
 	deliveryBackoffCap = 5 * time.Minute
 	// deliveriesAtOnce is how many deliveries to one endpoint are under way at the same time, so that an
-	// endpoint that answers slowly does not use all requests of a server.
-	deliveriesAtOnce = 10
+	// endpoint that answers slowly does not use all requests of a server, which are 20 by default.
+	deliveriesAtOnce = 5
 	// deliveryTimeout is the timeout of one attempt, and deliveryAnswer the size up to which its answer is
 	// kept, in bytes.
 	deliveryTimeout = 15 * time.Second

@@ -116,7 +116,7 @@ func (f *targetChecker) ended(c *commit, e *machine.Execution, got []string) {
 		"the commit says that, but %v", e.Generation, e.State, got, possible)
 }
 
-// alert checks that an alert says nothing that the target has been told.
+// alert checks that an alert says nothing that an earlier alert has said to the target.
 func (f *targetChecker) alert(c *commit, s *machine.Spec) {
 	var in struct{ Body belay.AlertEvent }
 	if err := json.Unmarshal(s.Input, &in); err != nil {
