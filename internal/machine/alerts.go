@@ -215,7 +215,7 @@ func (r *raising) letters(b *alertsBody, c *RaiseAlerts) {
 		if c.MoreLetters {
 			more = "more than "
 		}
-		d.Text = fmt.Sprintf("%s%s arrived: %s", more, plural(len(mine), "dead letter"), tally(names))
+		d.Text = fmt.Sprintf("%s%s arrived: %s; `belay dead ls` lists them", more, plural(len(mine), "dead letter"), tally(names))
 		return d
 	})
 }
@@ -242,7 +242,7 @@ func (r *raising) breakers(b *alertsBody, c *RaiseAlerts) {
 		}
 		return belay.AlertData{
 			Count: len(fresh), Breakers: fresh[:min(len(fresh), belay.MaxAlertItems)],
-			Text: fmt.Sprintf("%s opened: %s", plural(len(fresh), "circuit breaker"), tally(names)),
+			Text: fmt.Sprintf("%s opened: %s; `belay gates ls` shows them", plural(len(fresh), "circuit breaker"), tally(names)),
 		}
 	})
 }
@@ -279,10 +279,11 @@ func (r *raising) lanes(b *alertsBody, c *RaiseAlerts) {
 		for i := range mine {
 			names[i] = mine[i].Workflow + " in queue " + mine[i].Queue
 		}
-		return belay.AlertData{
-			Count: len(mine), Lanes: mine[:min(len(mine), belay.MaxAlertItems)],
-			Text: "no worker for " + tally(names),
+		d := belay.AlertData{Count: len(mine), Lanes: mine[:min(len(mine), belay.MaxAlertItems)]}
+		if len(mine) > 0 {
+			d.Text = fmt.Sprintf("no worker for %s; `belay explain %s` says why", tally(names), mine[0].Oldest)
 		}
+		return d
 	})
 }
 

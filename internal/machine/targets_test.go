@@ -356,9 +356,10 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 			t.Errorf("the alerts to some are\n%s, want\n%s", got, some)
 		}
 	}
-	const pay = "alert.breaker_open: 1 circuit breaker opened: pay"
-	all := pay + "; alert.dead_letter: 2 dead letters arrived: build, <@deploy>"
-	some := pay + "; alert.dead_letter: 1 dead letter arrived: build"
+	none := belay.ExecutionID{}.String()
+	const pay = "alert.breaker_open: 1 circuit breaker opened: pay; `belay gates ls` shows them"
+	all := pay + "; alert.dead_letter: 2 dead letters arrived: build, <@deploy>; `belay dead ls` lists them"
+	some := pay + "; alert.dead_letter: 1 dead letter arrived: build; `belay dead ls` lists them"
 	want(all, some)
 	s.look(found)
 	s.pass(belay.NoWorkerAlertAfter - time.Second)
@@ -369,8 +370,8 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 	}
 	s.pass(time.Second)
 	s.look(found)
-	all += "; alert.no_worker: no worker for build in queue q, deploy in queue q"
-	some += "; alert.no_worker: no worker for build in queue q"
+	all += "; alert.no_worker: no worker for build in queue q, deploy in queue q; `belay explain " + none + "` says why"
+	some += "; alert.no_worker: no worker for build in queue q; `belay explain " + none + "` says why"
 	want(all, some)
 	s.pass(time.Hour)
 	s.look(found) // nothing is new, although the object has forgotten old dead letters

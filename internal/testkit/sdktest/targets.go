@@ -121,7 +121,7 @@ var notificationTargets = []testCase{
 		e.sleep(2 * time.Second)
 		e.reported(r, "a alert.dead_letter 0")
 		a := e.alerted("a")
-		if a.Data.Count != 3 || len(a.Data.DeadLetters) != 3 || a.Data.Text != "3 dead letters arrived: w (3)" ||
+		if a.Data.Count != 3 || len(a.Data.DeadLetters) != 3 || a.Data.Text != "3 dead letters arrived: w (3); `belay dead ls` lists them" ||
 			a.Data.DeadLetters[0].Message != "order 4711 has no address" || a.Data.Name != "a" {
 			e.Errorf("%+v", a)
 		}
