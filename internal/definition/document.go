@@ -18,7 +18,9 @@ type Document struct {
 	Tasks        []*Task
 	Output       *Template
 	OutputSchema *Schema
-	byID         map[string]*Task
+	// Notify are the notifications of each execution of the document.
+	Notify []belay.Notification
+	byID   map[string]*Task
 }
 
 // Task returns the task with the id; nil if there is none.

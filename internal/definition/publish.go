@@ -148,6 +148,9 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString("### The document\n\n")
 	table(&b, Format.Fields)
+	b.WriteString("\n### notify\n\n" +
+		"A list of maps with these keys, which [notifications.md](notifications.md) describes:\n\n")
+	table(&b, notifyType.Fields)
 	b.WriteString("\n### A task\n\n")
 	table(&b, taskFields)
 	b.WriteString("\n### retry\n\n")

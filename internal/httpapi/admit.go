@@ -95,7 +95,7 @@ func (a *admitting) known(ctx context.Context, s *belay.Submission) bool {
 }
 
 // Submit submits those submissions that their Admission lets pass. An Admission sees the text of a
-// stored document that a submission names.
+// stored document that a submission names, and the notifications of documents are judged like those of submissions.
 func (a *admitting) Submit(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error) {
 	return catalog.Submit(ctx, a, a.submit, list)
 }
@@ -129,12 +129,9 @@ func (a *admitting) submit(ctx context.Context, list ...belay.Submission) ([]bel
 // PutSchedule judges the executions of a schedule like a submission, since the engine starts them later without an
 // Admission. A queue that is full now does not concern them.
 func (a *admitting) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
-	x := p.Execution
-	if x.Document != "" {
-		var err error
-		if x, err = catalog.Complete(ctx, a, x); err != nil {
-			return belay.SchedulePutResult{}, err
-		}
+	x, err := catalog.Complete(ctx, a, p.Execution)
+	if err != nil {
+		return belay.SchedulePutResult{}, err
 	}
 	stored, err := a.admit(ctx, &x)
 	switch {
@@ -208,33 +205,53 @@ func (a *admitting) admitDelivery(ctx context.Context, d *belay.WebhookEvent) (f
 	if h.Signal != nil {
 		return nothing, nil
 	}
-	if w := h.Execution.Workflow; w != "" && w != belay.BulkWorkflow && a.by[w] == nil {
+	if w := h.Execution.Workflow; w != "" && w != belay.BulkWorkflow && w != catalog.Workflow && a.by[w] == nil {
 		return nothing, nil
 	}
 	x, err := webhook.Execution(&h.Webhook, d, d.By == "replay")
-	if err == nil && x.Document != "" {
-		var complete belay.Submission
+	var complete belay.Submission
+	if err == nil {
 		complete, err = catalog.Complete(ctx, a, *x)
-		x = &complete
 	}
 	if err != nil {
 		return nothing, nil //nolint:nilerr // the Backend records why nothing starts
 	}
-	return a.admit(ctx, x)
+	return a.admit(ctx, &complete)
 }
 
-// PutWebhook refuses the workflows that no caller may submit, and judges the notifications. The input is judged at
-// each delivery.
+// PutWebhook refuses the workflows that no caller may submit, and judges the notifications, also those of a stored
+// document. The input is judged at each delivery, and with it the notifications of a document in the input.
 func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
 	if p.Execution.Workflow == belay.BulkWorkflow {
 		if _, err := a.admit(ctx, &p.Execution); err != nil {
 			return belay.WebhookPutResult{}, err
 		}
 	}
-	if err := a.admitNotify(ctx, p.Execution.Notify); err != nil {
+	notify := p.Execution.Notify
+	if p.Execution.Document != "" {
+		x, err := catalog.Complete(ctx, a, belay.Submission{Document: p.Execution.Document, Notify: notify})
+		if err != nil {
+			return belay.WebhookPutResult{}, err
+		}
+		notify = x.Notify
+	}
+	if err := a.admitNotify(ctx, notify); err != nil {
 		return belay.WebhookPutResult{}, err
 	}
 	return a.Backend.PutWebhook(ctx, p)
+}
+
+// ApplyDocument judges the notifications of a document, since a schedule that names the document starts its newest
+// version without an Admission.
+func (a *admitting) ApplyDocument(ctx context.Context, d belay.DocumentApply) (belay.DocumentApplied, error) {
+	notify, err := catalog.Notifications("apply document", d.Name, d.Text)
+	if err == nil {
+		err = a.admitNotify(ctx, notify)
+	}
+	if err != nil {
+		return belay.DocumentApplied{}, err
+	}
+	return a.Backend.ApplyDocument(ctx, d)
 }
 
 // Control carries out an action. An action that makes an old execution run again is judged like a

@@ -94,9 +94,6 @@ var layers = map[string]layer{
 	// carries them out.
 	"internal/bulk": {down: []string{".", "internal/machine"}},
 
-	// Submissions that name stored documents.
-	"internal/catalog": {down: []string{"."}},
-
 	// Differences between two texts.
 	"internal/diff": {},
 
@@ -107,6 +104,9 @@ var layers = map[string]layer{
 	"internal/definition": {down: []string{"."}, modules: []string{
 		"go.yaml.in/yaml/v3", "github.com/santhosh-tekuri/jsonschema/v6", "github.com/expr-lang/expr",
 	}},
+
+	// Submissions of documents.
+	"internal/catalog": {down: []string{".", "internal/definition"}},
 
 	// Deliveries of webhooks: signatures, and the executions that they start.
 	"internal/webhook": {down: []string{".", "internal/definition"}},
@@ -121,7 +121,7 @@ var layers = map[string]layer{
 	"embedded": {
 		down: []string{
 			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite",
-			"internal/store/postgres", "internal/engine", "internal/host", "internal/uid",
+			"internal/store/postgres", "internal/catalog", "internal/engine", "internal/host", "internal/uid",
 			"internal/agent/process", "internal/httpapi", "internal/peer", "internal/socket",
 		},
 		modules: []string{"github.com/jackc/pgx/v5"},
