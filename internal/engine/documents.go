@@ -20,7 +20,7 @@ func (e *Engine) ApplyDocument(ctx context.Context, a belay.DocumentApply) (bela
 	c := &machine.ApplyDocument{DocumentApply: a}
 	e.committer.payloadChecks.precheck(c)
 	r, err := e.do(ctx, c)
-	return belay.DocumentApplied{DocumentVersion: r.Document, Created: err == nil && !r.Replayed}, err
+	return belay.DocumentApplied{DocumentVersion: r.Document, Created: r.Fresh, Triggers: r.Triggers}, err
 }
 
 // ChangeDocument deprecates, restores or removes versions of a document.

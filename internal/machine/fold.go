@@ -233,6 +233,8 @@ type Reply struct {
 	Slots     []belay.ScheduleSlot
 	Delivery  belay.WebhookDelivery
 	Document  belay.DocumentVersion
+	Triggers  []belay.DocumentTrigger // the schedules and webhooks that a document has changed
+	Fresh     bool                    // a document has a new version
 	Target    belay.TargetAnswer
 	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.
 	NoClaims bool
