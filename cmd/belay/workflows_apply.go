@@ -8,6 +8,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/diff"
 	"github.com/belaydev/belay/internal/screen"
@@ -73,7 +74,7 @@ func (a *app) files(paths []string) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
-		d, wrong := definition.Parse(path, text)
+		d, wrong := catalog.Parse(path, text)
 		if d == nil {
 			problems = append(problems, wrong...)
 			continue

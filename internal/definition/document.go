@@ -18,6 +18,8 @@ type Document struct {
 	Tasks        []*Task
 	Output       *Template
 	OutputSchema *Schema
+	// On are the triggers of the document when it is stored.
+	On *Triggers
 	// Notify are the notifications of each execution of the document.
 	Notify []belay.Notification
 	byID   map[string]*Task

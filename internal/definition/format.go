@@ -157,6 +157,8 @@ var Format = Type{Kind: kindMap, Fields: []Field{
 		"it may contain expressions in `${{ }}`. By default the output is the state of each task."},
 	{Name: "output_schema", Type: schemaType, Doc: "The JSON Schema of the output. If the output does not match it, " +
 		"the execution fails."},
+	{Name: "on", Type: onType, Doc: "The schedules and webhooks that start executions of the document when it is " +
+		"stored. `belay run FILE` and submissions of a text ignore them."},
 	{Name: "notify", Type: Type{Kind: kindList, Max: belay.MaxNotifications, Item: &notifyType},
 		Doc: "HTTP requests that report the end of each execution of the document, in addition to those of its " +
 			"submission; 10 at most in all."},

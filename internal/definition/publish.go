@@ -148,6 +148,16 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString("### The document\n\n")
 	table(&b, Format.Fields)
+	b.WriteString("\n### on\n\n[triggers.md](triggers.md) describes schedules and webhooks.\n\n")
+	table(&b, onType.Fields)
+	b.WriteString("\n### on: schedules\n\n")
+	table(&b, scheduleType.Fields)
+	b.WriteString("\n### on: webhooks\n\n")
+	table(&b, webhookType.Fields)
+	b.WriteString("\n### hmac\n\n")
+	table(&b, hmacType.Fields)
+	b.WriteString("\n### signal\n\n")
+	table(&b, signalType.Fields)
 	b.WriteString("\n### notify\n\n" +
 		"A list of maps with these keys, which [notifications.md](notifications.md) describes:\n\n")
 	table(&b, notifyType.Fields)

@@ -127,17 +127,13 @@ func (a *admitting) submit(ctx context.Context, list ...belay.Submission) ([]bel
 }
 
 // PutSchedule judges the executions of a schedule like a submission, since the engine starts them later without an
-// Admission. A queue that is full now does not concern them.
+// Admission.
 func (a *admitting) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
 	x, err := catalog.Complete(ctx, a, p.Execution)
-	if err != nil {
-		return belay.SchedulePutResult{}, err
+	if err == nil {
+		err = a.admitLater(ctx, &x)
 	}
-	stored, err := a.admit(ctx, &x)
-	switch {
-	case err == nil:
-		stored(belay.ExecutionID{})
-	case belay.CodeOf(err) != belay.CodeQueueFull:
+	if err != nil {
 		return belay.SchedulePutResult{}, err
 	}
 	return a.Backend.PutSchedule(ctx, p)
@@ -242,16 +238,44 @@ func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.W
 }
 
 // ApplyDocument judges the notifications of a document, since a schedule that names the document starts its newest
-// version without an Admission.
+// version without an Admission, and the schedules that the document defines, as PutSchedule does. The executions of its
+// webhooks have no other notifications, and are judged at each delivery.
 func (a *admitting) ApplyDocument(ctx context.Context, d belay.DocumentApply) (belay.DocumentApplied, error) {
-	notify, err := catalog.Notifications("apply document", d.Name, d.Text)
+	const op = "apply document"
+	notify, err := catalog.Notifications(op, d.Name, d.Text)
 	if err == nil {
 		err = a.admitNotify(ctx, notify)
 	}
 	if err != nil {
 		return belay.DocumentApplied{}, err
 	}
+	t, err := catalog.Triggers(op, d.Name, d.Text)
+	if err != nil {
+		return belay.DocumentApplied{}, err
+	}
+	for i := range t.Schedules {
+		x, err := catalog.Sample(t.Schedules[i].Execution, d.Name, d.Text)
+		if err == nil {
+			err = a.admitLater(ctx, &x)
+		}
+		if err != nil {
+			return belay.DocumentApplied{}, err
+		}
+	}
 	return a.Backend.ApplyDocument(ctx, d)
+}
+
+// admitLater judges a submission that the engine makes later without an Admission. A queue that is full now does not
+// concern it.
+func (a *admitting) admitLater(ctx context.Context, x *belay.Submission) error {
+	stored, err := a.admit(ctx, x)
+	switch {
+	case err == nil:
+		stored(belay.ExecutionID{})
+	case belay.CodeOf(err) != belay.CodeQueueFull:
+		return err
+	}
+	return nil
 }
 
 // Control carries out an action. An action that makes an old execution run again is judged like a

@@ -177,8 +177,8 @@ func (t *triggers) add(kind belay.TriggerKind, name string, change belay.Trigger
 	t.list = append(t.list, trigger{belay.DocumentTrigger{Kind: kind, Name: name, Change: change}, write})
 }
 
-// foreign refuses to take over a schedule or webhook that the document does not define.
-func foreign(op string, kind belay.TriggerKind, name string) error {
+// Foreign refuses to take over a schedule or webhook that the document does not define.
+func Foreign(op string, kind belay.TriggerKind, name string) error {
 	return refuse(belay.CodeConflict, op, "there is a %s %s that the document does not define; remove it with: "+
 		"belay %ss rm %s", kind, name, kind, name)
 }
@@ -193,7 +193,7 @@ func (t *triggers) schedule(w *world, op, document string, p *PutSchedule) error
 	case s.row == nil:
 		change, s.body.Document = belay.TriggerCreated, document
 	case s.body.Document != document:
-		return foreign(op, belay.ScheduleKind, p.Name)
+		return Foreign(op, belay.ScheduleKind, p.Name)
 	case p.same(s):
 		return nil
 	}
@@ -216,7 +216,7 @@ func (t *triggers) webhook(w *world, op, document string, p *PutWebhook) error {
 	case h.row == nil:
 		change, h.body.Document = belay.TriggerCreated, document
 	case h.body.Document != document:
-		return foreign(op, belay.WebhookKind, p.Name)
+		return Foreign(op, belay.WebhookKind, p.Name)
 	case p.same(h):
 		return nil
 	}

@@ -280,11 +280,13 @@ func TestWrongTriggersAreRefused(t *testing.T) {
 		"no key":                       func(c *ApplyDocument) { c.Webhooks[0].Name = "d." },
 		"another document":             func(c *ApplyDocument) { c.Schedules[0].Execution.Document = "e" },
 		"a version of the document":    func(c *ApplyDocument) { c.Schedules[0].Execution.Document = "d@1" },
-		"a workflow":                   func(c *ApplyDocument) { c.Webhooks[0].Execution = belay.Submission{Workflow: "w"} },
-		"wrong times":                  func(c *ApplyDocument) { c.Schedules[0].Every = 1 },
-		"a wrong scheme":               func(c *ApplyDocument) { c.Webhooks[0].Scheme = "odd" },
-		"a schedule twice":             func(c *ApplyDocument) { c.Schedules = append(c.Schedules, c.Schedules[0]) },
-		"a wrong reason":               func(c *ApplyDocument) { c.Reason = "a\nb" },
+		"a workflow": func(c *ApplyDocument) {
+			c.Webhooks[0].Execution = belay.Submission{Workflow: "w"}
+		},
+		"wrong times":      func(c *ApplyDocument) { c.Schedules[0].Every = 1 },
+		"a wrong scheme":   func(c *ApplyDocument) { c.Webhooks[0].Scheme = "odd" },
+		"a schedule twice": func(c *ApplyDocument) { c.Schedules = append(c.Schedules, c.Schedules[0]) },
+		"a wrong reason":   func(c *ApplyDocument) { c.Reason = "a\nb" },
 		"a signal and an execution": func(c *ApplyDocument) {
 			c.Webhooks[0].Signal = &belay.WebhookSignal{Name: "x"}
 		},
