@@ -42,6 +42,11 @@ func Triggers(op, document, text string) (*definition.Triggers, error) {
 	case len(t.Schedules)+len(t.Webhooks) > 0 && name != document:
 		return nil, wrong("the document says name: %.100q, and is stored as %s; make them equal", name, document)
 	}
+	for i := range t.Schedules {
+		if _, err := Sample(t.Schedules[i].Execution, document, text); err != nil {
+			return nil, fmt.Errorf("schedule %s: %w", t.Schedules[i].Name, err)
+		}
+	}
 	return t, nil
 }
 
