@@ -1,10 +1,18 @@
 package test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -34,7 +42,9 @@ func TestADocumentStartsByItself(t *testing.T) {
 	started := func(more int64) {
 		t.Helper()
 		count := func() int64 {
-			var info struct{ Slots map[belay.ScheduleOutcome]int64 }
+			var info struct {
+				Slots map[belay.ScheduleOutcome]int64
+			}
 			out := belayOn("schedules", "get", "tick.each", "-o", "json").want(0)
 			must(t, json.Unmarshal([]byte(out.out), &info))
 			return info.Slots[belay.SlotStarted]
@@ -74,4 +84,78 @@ func TestADocumentStartsByItself(t *testing.T) {
 	p.belay("workflows", "validate", file).want(belay.CodeInvalid.Exit()).showing(problem)
 	write(each)
 	p.belay("run", file).want(0) // which ignores the schedule
+}
+
+// Rule: a document reacts to signed deliveries as soon as it is stored, with a secret that the configuration allows to
+// the name of its webhook, and reports the ends of its executions, also those of submissions and of belay run.
+func TestADocumentIsTriggeredAndReportsItsEnd(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	ends := make(chan belay.NotificationEvent, 100)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var ev belay.NotificationEvent
+		if err := json.NewDecoder(r.Body).Decode(&ev); err != nil {
+			t.Error(err)
+		}
+		ends <- ev
+	}))
+	defer receiver.Close()
+	const secret = "push-of-the-blackbox"
+	key := p.path("secret")
+	must(t, os.WriteFile(key, []byte(secret+"\n"), 0o600))
+	_, a := p.serve("--concurrency", "2", "--http-egress", receiver.Listener.Addr().String(), "--secrets-allow",
+		`["HOOK from file:`+key+` for webhook:build.push"]`)
+	file := p.path("build.yaml")
+	document := func(notify string) string {
+		return "name: build\ninput: {type: object}\non:\n  webhooks:\n" +
+			"    push: {scheme: github, secrets: ['${{ secrets.HOOK }}'], input: {after: '${{ event.data.after }}'}}\n" +
+			"notify:\n  - {url: '" + notify + "', on: [succeeded, failed]}\n" +
+			"tasks:\n  - {id: a, uses: command, with: {run: [test, '${{ input.after }}', '=', good]}}\n"
+	}
+	apply := func(notify string) result {
+		must(t, os.WriteFile(file, []byte(document(notify)), 0o600))
+		return p.belay("--server", a.url, "workflows", "apply", file)
+	}
+	apply("https://me:pw@ci.example.org/").want(belay.CodeInvalid.Exit()).saying("build.yaml:7:11: ")
+	p.belay("--server", a.url, "webhooks", "get", "build.push").want(belay.CodeNotFound.Exit())
+	apply(receiver.URL).want(0).showing("webhook build.push created")
+
+	deliver := func(id, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/hooks/build.push",
+			strings.NewReader(body))
+		must(t, err)
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(body))
+		r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		r.Header.Set("X-Github-Delivery", id)
+		r.Header.Set("X-Github-Event", "push")
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		must(t, err)
+		defer answer.Body.Close()
+		if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK ||
+			!strings.Contains(string(text), "started") {
+			t.Fatalf("the delivery: %d %s, %v", answer.StatusCode, text, err)
+		}
+	}
+	reported := func(what, want string) {
+		t.Helper()
+		select {
+		case ev := <-ends:
+			if ev.Type != want || ev.Data.Workflow != "document" {
+				t.Errorf("%s: the report is %+v, want %s", what, ev, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s: no report", what)
+		}
+	}
+	deliver("1", `{"after": "good"}`)
+	reported("the first delivery", "execution.succeeded")
+	deliver("2", `{"after": "bad"}`)
+	reported("the second delivery", "execution.failed")
+	p.belay("--server", a.url, "submit", "--document", "build", "--input", `{"after": "good"}`).want(0)
+	reported("a submission", "execution.succeeded")
+	p.belay("run", file, "--input", `{"after": "good"}`).want(0)
+	reported("belay run", "execution.succeeded")
 }

@@ -87,6 +87,7 @@ func TestMistakesOfTriggersHavePositions(t *testing.T) {
 	for on, want := range map[string]string{
 		"schedules: {x: {cron: 99 3 * * *}}":                                               `d.yaml:2:18: schedule d.x: the cron expression`,
 		"schedules: {x: {every: 1h, time_zone: Europe/Berlin}}":                            `d.yaml:2:18: schedule d.x: time_zone is for cron`,
+		"schedules: {x: {every: 1h, labels: {document: e}}}":                               `d.yaml:2:18: schedule d.x: Belay sets the label document`,
 		"schedules: {x: {}}":                                                               `d.yaml:2:18: schedule d.x: the schedule has no times`,
 		"schedules: {x: {cron: '@daily', time_zone: Mars/Base}}":                           `d.yaml:2:18: schedule d.x: `,
 		"schedules: {x: {every: 1h, labels: {schedule: other}}}":                           `d.yaml:2:18: schedule d.x: the label schedule`,

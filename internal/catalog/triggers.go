@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,11 +43,6 @@ func Triggers(op, document, text string) (*definition.Triggers, error) {
 	case len(t.Schedules)+len(t.Webhooks) > 0 && name != document:
 		return nil, wrong("the document says name: %.100q, and is stored as %s; make them equal", name, document)
 	}
-	for i := range t.Schedules {
-		if _, err := Sample(t.Schedules[i].Execution, document, text); err != nil {
-			return nil, fmt.Errorf("schedule %s: %w", t.Schedules[i].Name, err)
-		}
-	}
 	return t, nil
 }
 
@@ -54,10 +50,22 @@ func Triggers(op, document, text string) (*definition.Triggers, error) {
 type rules struct{}
 
 func (rules) CheckSchedule(s belay.Schedule) error {
-	return PutSchedule(s, &trigger.Calendar{}).Check()
+	return cmp.Or(freeLabels(s.Execution.Labels), PutSchedule(s, &trigger.Calendar{}).Check())
 }
 
-func (rules) CheckWebhook(h belay.Webhook) error { return PutWebhook(h).Check() }
+func (rules) CheckWebhook(h belay.Webhook) error {
+	return cmp.Or(freeLabels(h.Execution.Labels), PutWebhook(h).Check())
+}
+
+// freeLabels refuses the labels that Belay sets when an execution of a document starts.
+func freeLabels(labels map[string]string) error {
+	for _, own := range []string{belay.LabelDocument, belay.LabelDocumentVersion} {
+		if _, given := labels[own]; given {
+			return &belay.Error{Code: belay.CodeInvalid, Message: fmt.Sprintf("Belay sets the label %s itself", own)}
+		}
+	}
+	return nil
+}
 
 // PutSchedule returns the part of machine.ApplyDocument for a schedule.
 func PutSchedule(s belay.Schedule, c machine.Calendar) *machine.PutSchedule {
