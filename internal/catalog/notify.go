@@ -16,8 +16,11 @@ import (
 // through Notified again.
 func Notified(s belay.Submission) (belay.Submission, error) {
 	var in Input
-	if s.Workflow != Workflow || s.Parent != nil || json.Unmarshal(s.Input, &in) != nil {
+	if s.Workflow != Workflow || s.Parent != nil {
 		return s, nil
+	}
+	if err := json.Unmarshal(s.Input, &in); err != nil {
+		return s, nil //nolint:nilerr // the execution says what is wrong with its input
 	}
 	return notified(s, cmp.Or(in.File, "document"), in.Document)
 }

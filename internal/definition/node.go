@@ -55,13 +55,13 @@ func (n *node) text() string {
 	return s
 }
 
-// number returns the whole number of a node; ok is false if it has none.
-func (n *node) number() (i int, ok bool) {
+// number returns the whole number of a node, or 0 if it has none.
+func (n *node) number() int {
 	if n == nil {
-		return 0, false
+		return 0
 	}
-	i, ok = n.value.(int)
-	return i, ok
+	i, _ := n.value.(int)
+	return i
 }
 
 // mentions reports whether a text or a key of the value contains a text.

@@ -127,7 +127,7 @@ func (b *triggerBuilder) schedule(name string, n *node) {
 // execution is the submission of a trigger.
 func (b *triggerBuilder) execution(n *node) belay.Submission {
 	s := belay.Submission{Document: b.document, Input: rawOf(n.get("input"))}
-	s.Priority, _ = n.get("priority").number()
+	s.Priority = n.get("priority").number()
 	if labels := n.get("labels"); labels != nil && labels.kind == mapNode && len(labels.keys) > 0 {
 		s.Labels = make(map[string]string, len(labels.keys))
 		for i, k := range labels.keys {
@@ -142,8 +142,8 @@ func (b *triggerBuilder) webhook(name string, n *node) {
 		Name: name, Scheme: belay.WebhookScheme(n.get("scheme").text()), Secrets: texts(n.get("secrets")),
 		Filter: b.expression(n.get("filter")),
 	}
-	h.MaxBytes, _ = n.get("max_bytes").number()
-	h.Rate, _ = n.get("rate").number()
+	h.MaxBytes = n.get("max_bytes").number()
+	h.Rate = n.get("rate").number()
 	if x := n.get("hmac"); x != nil {
 		h.HMAC = &belay.WebhookHMAC{
 			Header: x.get("header").text(), Prefix: x.get("prefix").text(), Algorithm: x.get("algorithm").text(),

@@ -159,7 +159,8 @@ func (d *document) triggers(w *world, op string, c *ApplyDocument) (triggers, er
 			return t, err
 		}
 	}
-	return t, t.rest(w, op, d)
+	err := t.rest(w, op, d)
+	return t, err
 }
 
 // without returns the removal of all schedules and webhooks of the document.
@@ -168,7 +169,8 @@ func (d *document) without(w *world, op string, c *ChangeDocument) (triggers, er
 	if !c.Owned.covers(&d.body.Owned, &t.owned) {
 		return t, refuse(belay.CodeConflict, op, "the document was changed at this moment; try again")
 	}
-	return t, t.rest(w, op, d)
+	err := t.rest(w, op, d)
+	return t, err
 }
 
 // add adds a change.
