@@ -16,6 +16,8 @@ const (
 	// MaxDocumentVersions is the largest number of stored versions of one document. Removed versions
 	// do not count.
 	MaxDocumentVersions = 1000
+	// MaxDocumentTriggers is the largest number of schedules that one document defines, and of webhooks.
+	MaxDocumentTriggers = 20
 )
 
 // DocumentVersion describes one version of a stored document: a workflow that is written in YAML or
@@ -69,6 +71,10 @@ type DocumentVersions struct {
 	Name     string            `json:"name"`
 	Default  int               `json:"default"`
 	Versions []DocumentVersion `json:"versions"`
+	// Schedules and Webhooks are the names of those that the document defines, in order. They are those of the text
+	// that was applied last.
+	Schedules []string `json:"schedules,omitempty"`
+	Webhooks  []string `json:"webhooks,omitempty"`
 }
 
 // DocumentFilter selects a page of stored documents.
@@ -87,7 +93,8 @@ type DocumentPage struct {
 	Next      string         `json:"next,omitempty"`
 }
 
-// DocumentApply requests that Text is the newest version of the document Name.
+// DocumentApply requests that Text is the newest version of the document Name, and that the schedules and webhooks of
+// the document are those that Text defines.
 type DocumentApply struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -104,11 +111,42 @@ type DocumentApply struct {
 }
 
 // DocumentApplied is the answer to a DocumentApply. Created is false if the newest version had the
-// same text already.
+// same text already. Triggers are the schedules and webhooks that were created, changed or removed.
 type DocumentApplied struct {
 	DocumentVersion
-	Created bool `json:"created"`
+	Created  bool              `json:"created"`
+	Triggers []DocumentTrigger `json:"triggers,omitempty"`
 }
+
+// DocumentTrigger is a change of a schedule or webhook that a document defines.
+type DocumentTrigger struct {
+	Kind   TriggerKind   `json:"kind"`
+	Name   string        `json:"name"`
+	Change TriggerChange `json:"change"`
+}
+
+// TriggerKind is the kind of a DocumentTrigger.
+type TriggerKind string
+
+// The kinds of triggers.
+const (
+	ScheduleKind TriggerKind = "schedule"
+	WebhookKind  TriggerKind = "webhook"
+)
+
+// TriggerChange says what a DocumentApply does to a schedule or webhook.
+type TriggerChange string
+
+// The changes of triggers.
+const (
+	TriggerCreated TriggerChange = "created"
+	TriggerChanged TriggerChange = "changed"
+	TriggerRemoved TriggerChange = "removed"
+)
+
+// TriggerName returns the name of the schedule or webhook that a document defines under a key. A key has no dots, so
+// the names of two documents never are the same.
+func TriggerName(document, key string) string { return document + "." + key }
 
 // DocumentAction is an action of an operator on a stored document.
 type DocumentAction string

@@ -115,7 +115,10 @@ type SchedulePause struct {
 type ScheduleInfo struct {
 	Schedule
 	// Version counts the changes of the schedule by operators, from 1.
-	Version   int            `json:"version"`
+	Version int `json:"version"`
+	// DefinedBy is the name of the stored document that defines the schedule; empty if none does. Only another version
+	// of the document changes or removes such a schedule.
+	DefinedBy string         `json:"defined_by,omitempty"`
 	Paused    *SchedulePause `json:"paused,omitempty"`
 	CreatedAt time.Time      `json:"created_at"`
 	UpdatedAt time.Time      `json:"updated_at"`

@@ -172,7 +172,9 @@ type WebhookPause struct {
 type WebhookInfo struct {
 	Webhook
 	// Version counts the changes of the webhook by operators, from 1.
-	Version   int           `json:"version"`
+	Version int `json:"version"`
+	// DefinedBy is the name of the stored document that defines the webhook, as in ScheduleInfo.
+	DefinedBy string        `json:"defined_by,omitempty"`
 	Paused    *WebhookPause `json:"paused,omitempty"`
 	CreatedAt time.Time     `json:"created_at"`
 	UpdatedAt time.Time     `json:"updated_at"`

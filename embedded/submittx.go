@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store/postgres"
 )
@@ -28,7 +29,8 @@ import (
 // under which another program has submitted since the transaction began.
 func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Submitted, error) {
 	const op = "submit in a transaction"
-	commands := make([]machine.Command, len(s))
+	var commands []machine.Command
+	var which []int // the submissions of the commands
 	out := make([]belay.Submitted, len(s))
 	for i := range s {
 		if s[i].Parent != nil {
@@ -37,14 +39,15 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 				Message: "only the run of the parent can start a child, outside of a transaction",
 			}
 		}
-		one := s[i]
+		one, err := catalog.Notified(s[i])
 		if one.ID.IsZero() {
 			one.ID = belay.ExecutionID(NewID())
 		}
-		out[i].ID = one.ID
-		commands[i] = &machine.Submit{Submission: one, Joined: true}
+		if out[i] = (belay.Submitted{ID: one.ID, Err: err}); err == nil {
+			commands, which = append(commands, &machine.Submit{Submission: one, Joined: true}), append(which, i)
+		}
 	}
-	if len(s) == 0 {
+	if len(commands) == 0 {
 		return out, nil
 	}
 	var replies []machine.Reply
@@ -55,7 +58,8 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, s ...belay.Submission) ([]belay.Su
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range replies {
+	for n, r := range replies {
+		i := which[n]
 		if r.Err == nil {
 			out[i].ID = r.ID
 		}

@@ -135,6 +135,28 @@ func TestASubmissionInATransactionFollowsTheRules(t *testing.T) {
 	}
 }
 
+// The text of a document that is submitted in a transaction adds its notifications, and a wrong one is refused alone.
+func TestASubmissionInATransactionHasTheNotificationsOfItsDocument(t *testing.T) {
+	url := pgtest.Shared(t).Database(t)
+	b, app := openOn(t, url), application(t, url)
+	text := func(hook string) belay.Submission {
+		return belay.Submission{
+			Workflow: "document", Input: []byte(`{"document": "name: d\nnotify: [{url: 'https://` + hook + `/'}]"}`),
+		}
+	}
+	out := submitTx(t, app, nil, belay.Submission{Workflow: "ship"}, text("me:secret@a"), text("a"))
+	if out[0].Err != nil || belay.CodeOf(out[1].Err) != belay.CodeInvalid || out[2].Err != nil {
+		t.Fatalf("%+v", out)
+	}
+	x, err := b.Execution(t.Context(), out[2].ID)
+	if err != nil || len(x.Notify) != 1 || x.Notify[0].URL != "https://a/" {
+		t.Errorf("%+v, %v", x.Notify, err)
+	}
+	if _, err := b.Execution(t.Context(), out[1].ID); belay.CodeOf(err) != belay.CodeNotFound {
+		t.Errorf("a refused submission exists: %v", err)
+	}
+}
+
 // A submission by content in a transaction joins the execution of its content. If the execution that has the content
 // failed, the commit of the transaction gives the content to the new execution; a rollback leaves it with the failed
 // execution (G9).

@@ -75,10 +75,11 @@ func (a *app) listSchedules(ctx context.Context, r reader, limit int) error {
 		fmt.Fprintln(a.out, "no schedules; belay schedules set makes one")
 		return nil
 	}
-	t := screen.NewTable(a.out, "NAME", "TIMES", "STARTS", "NEXT", "NEWEST", "OVERLAP")
+	t := screen.NewTable(a.out, "NAME", "TIMES", "STARTS", "NEXT", "NEWEST", "OVERLAP", "DEFINED BY")
 	for i := range all {
 		s := &all[i]
-		t.Row(s.Name, timesOf(&s.Schedule), startsOf(&s.Execution), nextOf(s), newestOf(s), string(s.Overlap))
+		t.Row(s.Name, timesOf(&s.Schedule), startsOf(&s.Execution), nextOf(s), newestOf(s), string(s.Overlap),
+			dash(s.DefinedBy))
 	}
 	return t.Flush()
 }
@@ -167,6 +168,7 @@ func (a *app) printSchedule(s *belay.ScheduleInfo) error {
 	}
 	line("overlap", string(s.Overlap))
 	line("catch-up", s.CatchUp.D().String())
+	definedBy(line, s.DefinedBy)
 	line("version", fmt.Sprintf("%d, changed %s ago%s", s.Version, since(s.UpdatedAt), by(s.UpdatedBy)))
 	if p := s.Paused; p != nil {
 		line("paused", done(since(p.At)+" ago", p.By, p.Reason))
@@ -177,6 +179,13 @@ func (a *app) printSchedule(s *belay.ScheduleInfo) error {
 	}
 	a.printTimes(s.Next, s.TimeZone)
 	return a.printSlots(s.Recent)
+}
+
+// definedBy prints the document that defines a schedule or webhook.
+func definedBy(line func(name, text string), document string) {
+	if document != "" {
+		line("defined by", "the document "+document)
+	}
 }
 
 func by(actor string) string {

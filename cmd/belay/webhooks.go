@@ -75,14 +75,14 @@ func (a *app) listWebhooks(ctx context.Context, r reader, limit int) error {
 		fmt.Fprintln(a.out, "no webhooks; belay webhooks set makes one")
 		return nil
 	}
-	t := screen.NewTable(a.out, "NAME", "SCHEME", "LEADS TO", "DELIVERIES", "PAUSED")
+	t := screen.NewTable(a.out, "NAME", "SCHEME", "LEADS TO", "DELIVERIES", "PAUSED", "DEFINED BY")
 	for i := range all {
 		h := &all[i]
 		paused := "-"
 		if h.Paused != nil {
 			paused = since(h.Paused.At) + " ago"
 		}
-		t.Row(h.Name, string(h.Scheme), leadsTo(&h.Webhook), dash(deliveryCounts(h)), paused)
+		t.Row(h.Name, string(h.Scheme), leadsTo(&h.Webhook), dash(deliveryCounts(h)), paused, dash(h.DefinedBy))
 	}
 	return t.Flush()
 }
@@ -154,6 +154,7 @@ func (a *app) printWebhook(h *belay.WebhookInfo) error {
 		line("label", name+"="+h.Execution.Labels[name])
 	}
 	line("limits", fmt.Sprintf("%d bytes, %d deliveries per second and server", h.MaxBytes, h.Rate))
+	definedBy(line, h.DefinedBy)
 	line("version", fmt.Sprintf("%d, changed %s ago%s", h.Version, since(h.UpdatedAt), by(h.UpdatedBy)))
 	if p := h.Paused; p != nil {
 		line("paused", done(since(p.At)+" ago", p.By, p.Reason))

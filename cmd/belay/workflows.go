@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/screen"
 )
@@ -69,7 +70,7 @@ func (a *app) document(file string) (*definition.Document, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d, problems := definition.Parse(file, text)
+	d, problems := catalog.Parse(file, text)
 	if d == nil {
 		return nil, nil, documentError(problems)
 	}
@@ -124,7 +125,7 @@ func (a *app) validate(files []string) error {
 		if err != nil {
 			return err
 		}
-		d, problems := definition.Parse(file, text)
+		d, problems := catalog.Parse(file, text)
 		v := validated{File: file, Valid: d != nil, Problems: problems}
 		if d != nil {
 			v.Name, v.Tasks, v.Hash = d.Name, len(d.Tasks), d.Hash

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/diff"
 	"github.com/belaydev/belay/internal/screen"
@@ -29,8 +31,11 @@ another text, the file becomes a new version; versions never change. Executions 
 submitted before keep their version. All files are checked before the first is stored; a
 wrong one is reported as by belay workflows validate, with exit code 65.
 
+The schedules and webhooks that a document defines with the key on are created, changed
+and removed with its versions. Their names are DOCUMENT.KEY.
+
   belay workflows apply nightly.yaml weekly.yaml
-  belay workflows apply --dry-run nightly.yaml        print the differences, store nothing
+  belay workflows apply --dry-run nightly.yaml        print what would change, store nothing
   belay workflows apply --if-version 3 nightly.yaml   only if version 3 is the newest
 
 belay submit --document NAME runs the newest version, and NAME@3 runs version 3.`,
@@ -55,7 +60,8 @@ belay submit --document NAME runs the newest version, and NAME@3 runs version 3.
 	}
 	c.Flags().IntVar(&f.ifVersion, "if-version", 0, "store the document only if this `version` is the newest")
 	c.Flags().BoolVar(&f.isNew, "new", false, "store documents only if there are none of their names")
-	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the differences from the newest versions, and store nothing")
+	c.Flags().BoolVar(&f.dryRun, "dry-run", false,
+		"print the differences from the newest versions, and the schedules and webhooks that would change; store nothing")
 	c.Flags().StringVar(&f.reason, "reason", "", "the reason, which the audit records")
 	_ = c.RegisterFlagCompletionFunc("if-version", cobra.NoFileCompletions)
 	return c
@@ -73,7 +79,7 @@ func (a *app) files(paths []string) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
-		d, wrong := definition.Parse(path, text)
+		d, wrong := catalog.Parse(path, text)
 		if d == nil {
 			problems = append(problems, wrong...)
 			continue
@@ -121,6 +127,9 @@ func (a *app) apply(c *cobra.Command, f *applyFlags, paths []string) error {
 			word = "stored"
 		}
 		fmt.Fprintf(a.out, "%s %s\n", d, word)
+		for _, t := range d.Triggers {
+			fmt.Fprintf(a.out, "%s %s %s\n", t.Kind, t.Name, t.Change)
+		}
 		if d.Deprecated != nil {
 			fmt.Fprintf(a.err, "belay: %s is deprecated; end that with: belay workflows restore %s\n", d, d)
 		}
@@ -128,7 +137,17 @@ func (a *app) apply(c *cobra.Command, f *applyFlags, paths []string) error {
 	if a.output == "json" {
 		err = screen.PrintJSON(a.out, applied)
 	}
-	return closing(b, err)
+	if err = closing(b, err); err == nil && slices.ContainsFunc(applied, setsSchedule) {
+		a.noteNoSlots(belay.ScheduleInfo{})
+	}
+	return err
+}
+
+// setsSchedule reports whether an apply has created or changed a schedule.
+func setsSchedule(d belay.DocumentApplied) bool {
+	return slices.ContainsFunc(d.Triggers, func(t belay.DocumentTrigger) bool {
+		return t.Kind == belay.ScheduleKind && t.Change != belay.TriggerRemoved
+	})
 }
 
 // dryApplied is what belay workflows apply --dry-run -o json prints about a document.
@@ -137,6 +156,8 @@ type dryApplied struct {
 	Newest  int    `json:"newest,omitempty"` // 0 if there is no such document
 	Changed bool   `json:"changed"`
 	Diff    string `json:"diff,omitempty"`
+	// Triggers are the schedules and webhooks that would change.
+	Triggers []belay.DocumentTrigger `json:"triggers,omitempty"`
 }
 
 // applyDry prints what apply would change.
@@ -153,14 +174,20 @@ func (a *app) applyDry(c *cobra.Command, r reader, files []file) error {
 			from = was.String()
 		}
 		d.Diff = diff.Unified(from, x.path, was.Text, x.text)
+		if d.Triggers, err = catalog.Plan(c.Context(), r, x.name, x.text); err != nil {
+			return err
+		}
 		if all = append(all, d); a.output == "json" {
 			continue
 		}
-		if !d.Changed {
+		if d.Changed {
+			a.printDiff(d.Diff)
+		} else {
 			fmt.Fprintf(a.out, "%s is unchanged\n", was)
-			continue
 		}
-		a.printDiff(d.Diff)
+		for _, t := range d.Triggers {
+			fmt.Fprintf(a.out, "%s %s would be %s\n", t.Kind, t.Name, t.Change)
+		}
 	}
 	if a.output == "json" {
 		return screen.PrintJSON(a.out, all)

@@ -30,7 +30,8 @@ func (a *app) storedRmCommand() *cobra.Command {
 	return a.changeDocumentCommand(belay.DocumentRemove, "rm NAME[@VERSION]", "Remove a version of a document, or all",
 		`Remove a version of a stored document, or all its versions if there is no @. An execution
 contains the text of its version, so executions that run or wait continue, and can be
-retried. The number of a removed version is not used again.
+retried. The number of a removed version is not used again. The schedules and webhooks
+that the document defines are removed with its last version.
 
   belay workflows rm nightly@3
   belay workflows rm nightly`)

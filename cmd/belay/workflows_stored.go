@@ -60,7 +60,8 @@ func (a *app) storedLsCommand() *cobra.Command {
 		Use: "ls [NAME]", Short: "List the stored documents, or the versions of one",
 		Long: `List the stored documents, or all versions of one document, the newest first. The column
 DEFAULT has the version that runs if a submission names none: the newest version that is
-not deprecated.`,
+not deprecated. After the versions stand the schedules and webhooks that the document
+defines.`,
 		ValidArgsFunction: a.completeStored,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -127,7 +128,17 @@ func (a *app) printVersions(all *belay.DocumentVersions) error {
 		t.Row(v.String(), since(v.CreatedAt), dash(v.CreatedBy), fmt.Sprint(v.Size), v.Hash[:min(12, len(v.Hash))],
 			deprecated(&v))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || len(all.Schedules)+len(all.Webhooks) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	for _, name := range all.Schedules {
+		fmt.Fprintf(a.out, "defines the schedule %s\n", name)
+	}
+	for _, name := range all.Webhooks {
+		fmt.Fprintf(a.out, "defines the webhook %s\n", name)
+	}
+	return nil
 }
 
 // deprecated says since when a version is deprecated, by which actor, and why.

@@ -1,10 +1,11 @@
-// Package catalog lets submissions name stored documents. It replaces the name by the text of a version before the
-// submission is stored, so that the execution keeps its version, and the rules about executions know nothing of
-// documents.
+// Package catalog completes submissions of documents before they are stored. It replaces the name of a stored document
+// by the text of a version, so that the execution keeps its version, and adds the notifications of the document to
+// those of the submission. So the rules about executions know nothing of documents.
 package catalog
 
 import (
 	"context"
+	"slices"
 
 	"github.com/belaydev/belay"
 )
@@ -21,8 +22,12 @@ type Texts interface {
 	Document(ctx context.Context, name string, version int) (belay.Document, error)
 }
 
-// Complete returns a submission that names a stored document in the form in which it is stored: with the text.
+// Complete returns a submission in the form in which it is stored: with the text of the stored document that it names,
+// and with the notifications of the document that it runs.
 func Complete(ctx context.Context, from Texts, s belay.Submission) (belay.Submission, error) {
+	if s.Document == "" {
+		return Notified(s)
+	}
 	ref, err := belay.ParseDocumentRef(s.Document)
 	if err != nil {
 		return s, err
@@ -34,17 +39,17 @@ func Complete(ctx context.Context, from Texts, s belay.Submission) (belay.Submis
 	return with(s, &d)
 }
 
-// Submitter is the method Submit of a belay.Client, for submissions that name no stored document.
+// Submitter is the method Submit of a belay.Client, for submissions that are complete.
 type Submitter func(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error)
 
-// Submit submits a list in which submissions may name stored documents.
+// Submit submits a list in which submissions may name stored documents, or have the text of a document as their input.
 //
 // A submission without a version gets the newest version that is not deprecated. If it repeats an earlier submission,
 // and the document was changed meanwhile, it gets the version of the execution that the earlier submission has
 // created: so the Submitter recognizes the repetition, and answers it with this execution. The same holds if the
 // version was removed meanwhile.
 func Submit(ctx context.Context, from Source, submit Submitter, list []belay.Submission) ([]belay.Submitted, error) {
-	if !named(list) {
+	if !slices.ContainsFunc(list, ofDocument) {
 		return submit(ctx, list...)
 	}
 	b := &batch{
@@ -77,15 +82,8 @@ func Submit(ctx context.Context, from Source, submit Submitter, list []belay.Sub
 	return b.out, b.submit(ctx, second)
 }
 
-// named reports whether a submission of the list names a stored document.
-func named(list []belay.Submission) bool {
-	for i := range list {
-		if list[i].Document != "" {
-			return true
-		}
-	}
-	return false
-}
+// ofDocument reports whether a submission runs a document.
+func ofDocument(s belay.Submission) bool { return s.Document != "" || s.Workflow == Workflow }
 
 // mayRepeat reports whether the error of a submission may come from a change of the document since an equal earlier
 // submission.
@@ -116,7 +114,7 @@ type reading struct {
 func (b *batch) complete(ctx context.Context, i int) (belay.Submission, error) {
 	s := b.list[i]
 	if s.Document == "" {
-		return s, nil
+		return Notified(s)
 	}
 	ref, err := belay.ParseDocumentRef(s.Document)
 	if err != nil {

@@ -24,7 +24,8 @@ type Input struct {
 	Input json.RawMessage `json:"input,omitempty"`
 }
 
-// with returns the submission with the text of a version, in the form in which the workflow document runs it.
+// with returns the submission with the text of a version and its notifications, in the form in which the workflow
+// document runs it.
 func with(s belay.Submission, d *belay.Document) (belay.Submission, error) {
 	refuse := func(format string, args ...any) (belay.Submission, error) {
 		return s, &belay.Error{Code: belay.CodeInvalid, Op: "submit", Message: fmt.Sprintf(format, args...)}
@@ -67,7 +68,7 @@ func with(s belay.Submission, d *belay.Document) (belay.Submission, error) {
 	}
 	maps.Copy(labels, own)
 	s.Labels = labels
-	return s, nil
+	return notified(s, d.String(), d.Text)
 }
 
 // documentOf returns the version that an execution contains, as its labels and its input say. It reports false if the

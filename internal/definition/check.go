@@ -176,10 +176,6 @@ func (r *report) checkMap(n *node, t *Type, what string) {
 	}
 	for i, k := range n.keys {
 		f := fieldOf(t.Fields, k.name)
-		if why := later[k.name]; f == nil && why != "" && what == document {
-			r.add(k.at, "remove it: "+why, "the document has the key %s, which Belay does not have yet", quoted(k.name))
-			continue
-		}
 		if f == nil {
 			suggestion := orList(k.name, known)
 			r.add(k.at, suggestion, "%s has no key %s", what, quoted(k.name))
@@ -197,11 +193,6 @@ func (r *report) checkMap(n *node, t *Type, what string) {
 				f.Name)
 		}
 	}
-}
-
-// later are keys that a document will have, with the way to do without them.
-var later = map[string]string{
-	"on": "a document does not start by itself; start it with belay run, for example from cron",
 }
 
 // document names the whole document in messages.

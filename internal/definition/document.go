@@ -18,7 +18,11 @@ type Document struct {
 	Tasks        []*Task
 	Output       *Template
 	OutputSchema *Schema
-	byID         map[string]*Task
+	// On are the triggers of the document when it is stored.
+	On *Triggers
+	// Notify are the notifications of each execution of the document.
+	Notify []belay.Notification
+	byID   map[string]*Task
 }
 
 // Task returns the task with the id; nil if there is none.

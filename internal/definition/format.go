@@ -157,6 +157,25 @@ var Format = Type{Kind: kindMap, Fields: []Field{
 		"it may contain expressions in `${{ }}`. By default the output is the state of each task."},
 	{Name: "output_schema", Type: schemaType, Doc: "The JSON Schema of the output. If the output does not match it, " +
 		"the execution fails."},
+	{Name: "on", Type: onType, Doc: "The schedules and webhooks that start executions of the document when it is " +
+		"stored. `belay run FILE` and submissions of a text ignore them."},
+	{Name: "notify", Type: Type{Kind: kindList, Max: belay.MaxNotifications, Item: &notifyType},
+		Doc: "HTTP requests that report the end of each execution of the document, in addition to those of its " +
+			"submission; 10 at most in all."},
+}}
+
+// notifyType is the type of one notification. Its texts may contain references to secrets, and no expressions:
+// belay.CheckNotifications checks them. No message shows these texts, because they may be credentials.
+var notifyType = Type{Kind: kindMap, Fields: []Field{
+	{Name: "url", Required: true, Type: templateText("https://ci.example.org/hooks/belay"),
+		Doc: "An `http` or `https` URL. A reference such as `${{ secrets.NAME }}` may be the whole URL, or a part of " +
+			"its path or query."},
+	{Name: "on", Default: "[failed]", Type: Type{Kind: kindList, Min: 1, Max: 3, Item: &Type{
+		Kind: kindText, Enum: []string{"failed", "succeeded", "cancelled"}}}, Doc: "The ends that are reported."},
+	{Name: "format", Default: "event", Type: Type{Kind: kindText, Enum: []string{"event", "slack"}},
+		Doc: "The form of the body: `event`, or `slack` for incoming webhooks of Slack."},
+	{Name: "secret", Type: templateText("${{ secrets.CI_HOOK }}"), Doc: "A reference to the secret that signs the " +
+		"request, as Standard Webhooks describes."},
 }}
 
 var httpType = Type{Kind: kindMap, Fields: []Field{

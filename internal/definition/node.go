@@ -1,5 +1,7 @@
 package definition
 
+import "strings"
+
 // kind is the kind of a node.
 type kind uint8
 
@@ -51,6 +53,31 @@ func (n *node) text() string {
 	}
 	s, _ := n.value.(string)
 	return s
+}
+
+// number returns the whole number of a node, or 0 if it has none.
+func (n *node) number() int {
+	if n == nil {
+		return 0
+	}
+	i, _ := n.value.(int)
+	return i
+}
+
+// mentions reports whether a text or a key of the value contains a text.
+func (n *node) mentions(text string) bool {
+	switch {
+	case n == nil:
+		return false
+	case n.kind == textNode:
+		return strings.Contains(n.text(), text)
+	}
+	for i, x := range n.items {
+		if x.mentions(text) || n.kind == mapNode && strings.Contains(n.keys[i].name, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // plain returns the value of a node as encoding/json would decode it, except that an integer is an int.

@@ -161,7 +161,8 @@ tasks:
 	}
 }
 
-// Rule: no text makes the parser panic, and a document that is refused says why, with a position.
+// Rule: no text makes the parser panic, and a document that is refused says why, with a position. The parsers of only a
+// part of a document agree with the parser of all of it.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*.txt")
 	if err != nil {
@@ -196,8 +197,18 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("problem without a position: %+v", *p)
 			}
 		}
-		if d != nil {
-			_, _, _ = d.Text(), d.Mermaid(), d.SVG()
+		name, triggers, wrong := ParseTriggers("doc.yaml", string(text))
+		notify, err := Notifications("doc.yaml", string(text))
+		if d == nil {
+			return
+		}
+		_, _, _ = d.Text(), d.Mermaid(), d.SVG()
+		if len(wrong) > 0 || err != nil {
+			t.Errorf("a part of a valid document is wrong: %v, %v", wrong, err)
+		}
+		if name != "" && name != d.Name || !cmp.Equal(triggers.Schedules, d.On.Schedules) ||
+			!cmp.Equal(triggers.Webhooks, d.On.Webhooks) || !cmp.Equal(notify, d.Notify) {
+			t.Errorf("the parts are %q %+v %+v, the document %+v", name, triggers, notify, d)
 		}
 	})
 }

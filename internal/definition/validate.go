@@ -16,6 +16,9 @@ func (r *report) document(n *node) *Document {
 	d := &Document{Name: n.get("name").text(), Description: n.get("description").text(), byID: map[string]*Task{}}
 	d.Input = r.schema(n.get("input"), "input")
 	d.OutputSchema = r.schema(n.get("output_schema"), "output_schema")
+	d.Notify = r.notify(n.get("notify"))
+	d.On = r.triggers(n, d.Name)
+	r.inputs(n, d)
 	v := &validator{report: r, doc: d, defaults: n.get("defaults"), input: n.get("input")}
 	if tasks := n.get("tasks"); tasks != nil && tasks.kind == listNode && len(tasks.items) <= MaxTasks {
 		for i, x := range tasks.items {

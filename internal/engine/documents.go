@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/catalog"
@@ -15,18 +16,73 @@ func (e *Engine) Submit(ctx context.Context, s ...belay.Submission) ([]belay.Sub
 	return catalog.Submit(ctx, e, e.submit, s)
 }
 
-// ApplyDocument makes a text the newest version of a document. It does not check the text.
+// ApplyDocument makes a text the newest version of a document, and its triggers those of the document. Of the text it
+// checks only the triggers.
 func (e *Engine) ApplyDocument(ctx context.Context, a belay.DocumentApply) (belay.DocumentApplied, error) {
-	c := &machine.ApplyDocument{DocumentApply: a}
-	e.committer.payloadChecks.precheck(c)
-	r, err := e.do(ctx, c)
-	return belay.DocumentApplied{DocumentVersion: r.Document, Created: err == nil && !r.Replayed}, err
+	if err := belay.CheckDocumentName("apply document", a.Name); err != nil {
+		return belay.DocumentApplied{}, err
+	}
+	t, err := catalog.Triggers("apply document "+a.Name, a.Name, a.Text)
+	if err != nil {
+		return belay.DocumentApplied{}, err
+	}
+	r, err := e.changeOwned(ctx, a.Name, func(owned machine.Owned) machine.Command {
+		c := &machine.ApplyDocument{DocumentApply: a, Owned: owned}
+		for _, s := range t.Schedules {
+			c.Schedules = append(c.Schedules, catalog.PutSchedule(s, calendar))
+		}
+		for _, h := range t.Webhooks {
+			c.Webhooks = append(c.Webhooks, catalog.PutWebhook(h))
+		}
+		e.committer.payloadChecks.precheck(c)
+		return c
+	})
+	return belay.DocumentApplied{DocumentVersion: r.Document, Created: r.Fresh, Triggers: r.Triggers}, err
 }
 
 // ChangeDocument deprecates, restores or removes versions of a document.
 func (e *Engine) ChangeDocument(ctx context.Context, c belay.DocumentChange) (belay.DocumentVersion, error) {
-	r, err := e.do(ctx, &machine.ChangeDocument{DocumentChange: c})
+	if c.Action != belay.DocumentRemove || belay.CheckDocumentName("", c.Name) != nil {
+		r, err := e.do(ctx, &machine.ChangeDocument{DocumentChange: c})
+		return r.Document, err
+	}
+	r, err := e.changeOwned(ctx, c.Name, func(owned machine.Owned) machine.Command {
+		return &machine.ChangeDocument{DocumentChange: c, Owned: owned}
+	})
 	return r.Document, err
+}
+
+// ownedTries is how often changeOwned reads the triggers of a document again that were changed in the meantime.
+const ownedTries = 5
+
+// changeOwned sends a command that needs the names of the triggers of a document. A commit locks the objects that its
+// commands name before it reads them, so the names are read first, and the rules refuse a command with other names.
+func (e *Engine) changeOwned(ctx context.Context, document string,
+	command func(machine.Owned) machine.Command) (*machine.Reply, error) {
+	for tries := 1; ; tries++ {
+		owned, err := e.ownedBy(ctx, document)
+		if err != nil {
+			return &machine.Reply{}, err
+		}
+		r, err := e.do(ctx, command(owned))
+		if err == nil || belay.CodeOf(err) != belay.CodeConflict || tries == ownedTries {
+			return r, err
+		}
+		now, rerr := e.ownedBy(ctx, document)
+		if rerr != nil || slices.Equal(now.Schedules, owned.Schedules) && slices.Equal(now.Webhooks, owned.Webhooks) {
+			return r, err // another conflict
+		}
+	}
+}
+
+// ownedBy reads the names of the triggers of a document.
+func (e *Engine) ownedBy(ctx context.Context, document string) (machine.Owned, error) {
+	o, err := e.object(ctx, machine.DocumentRef(document))
+	if o == nil || err != nil {
+		return machine.Owned{}, err
+	}
+	v, err := machine.DocumentView(o)
+	return machine.Owned{Schedules: v.Schedules, Webhooks: v.Webhooks}, err
 }
 
 // Documents lists the stored documents without their texts.

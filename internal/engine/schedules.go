@@ -203,11 +203,8 @@ func (d *documents) Document(ctx context.Context, name string, version int) (bel
 	return doc, err
 }
 
-// complete returns the terms of a schedule without the name of a stored document.
+// complete returns the terms of a schedule with a complete submission; see package catalog.
 func (d *documents) complete(ctx context.Context, s *belay.Schedule) (*belay.Schedule, error) {
-	if s.Execution.Document == "" {
-		return s, nil
-	}
 	terms := *s
 	var err error
 	terms.Execution, err = catalog.Complete(ctx, d, s.Execution)

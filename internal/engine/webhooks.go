@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/webhook"
@@ -225,15 +226,11 @@ func (e *Engine) describeDelivery(ctx context.Context, c *machine.Receive, h *be
 		return e.describeSignal(ctx, c, h)
 	}
 	x, err := webhook.Execution(h, &c.Event, c.Event.By == "replay")
-	if err == nil && x.Document != "" {
-		d := &documents{engine: e}
-		s, derr := d.complete(ctx, &belay.Schedule{Execution: *x})
-		if err = derr; err == nil {
-			x = &s.Execution
-		}
-	}
 	if err == nil {
-		c.Execution = x
+		var complete belay.Submission
+		if complete, err = catalog.Complete(ctx, e, *x); err == nil {
+			c.Execution = &complete
+		}
 	}
 	return nothing(c, err)
 }

@@ -95,7 +95,7 @@ func (a *admitting) known(ctx context.Context, s *belay.Submission) bool {
 }
 
 // Submit submits those submissions that their Admission lets pass. An Admission sees the text of a
-// stored document that a submission names.
+// stored document that a submission names, and the notifications of documents are judged like those of submissions.
 func (a *admitting) Submit(ctx context.Context, list ...belay.Submission) ([]belay.Submitted, error) {
 	return catalog.Submit(ctx, a, a.submit, list)
 }
@@ -127,20 +127,13 @@ func (a *admitting) submit(ctx context.Context, list ...belay.Submission) ([]bel
 }
 
 // PutSchedule judges the executions of a schedule like a submission, since the engine starts them later without an
-// Admission. A queue that is full now does not concern them.
+// Admission.
 func (a *admitting) PutSchedule(ctx context.Context, p belay.SchedulePut) (belay.SchedulePutResult, error) {
-	x := p.Execution
-	if x.Document != "" {
-		var err error
-		if x, err = catalog.Complete(ctx, a, x); err != nil {
-			return belay.SchedulePutResult{}, err
-		}
+	x, err := catalog.Complete(ctx, a, p.Execution)
+	if err == nil {
+		err = a.admitLater(ctx, &x)
 	}
-	stored, err := a.admit(ctx, &x)
-	switch {
-	case err == nil:
-		stored(belay.ExecutionID{})
-	case belay.CodeOf(err) != belay.CodeQueueFull:
+	if err != nil {
 		return belay.SchedulePutResult{}, err
 	}
 	return a.Backend.PutSchedule(ctx, p)
@@ -208,30 +201,37 @@ func (a *admitting) admitDelivery(ctx context.Context, d *belay.WebhookEvent) (f
 	if h.Signal != nil {
 		return nothing, nil
 	}
-	if w := h.Execution.Workflow; w != "" && w != belay.BulkWorkflow && a.by[w] == nil {
+	if w := h.Execution.Workflow; w != "" && w != belay.BulkWorkflow && w != catalog.Workflow && a.by[w] == nil {
 		return nothing, nil
 	}
 	x, err := webhook.Execution(&h.Webhook, d, d.By == "replay")
-	if err == nil && x.Document != "" {
-		var complete belay.Submission
+	var complete belay.Submission
+	if err == nil {
 		complete, err = catalog.Complete(ctx, a, *x)
-		x = &complete
 	}
 	if err != nil {
 		return nothing, nil //nolint:nilerr // the Backend records why nothing starts
 	}
-	return a.admit(ctx, x)
+	return a.admit(ctx, &complete)
 }
 
-// PutWebhook refuses the workflows that no caller may submit, and judges the notifications. The input is judged at
-// each delivery.
+// PutWebhook refuses the workflows that no caller may submit, and judges the notifications, also those of a stored
+// document. The input is judged at each delivery, and with it the notifications of a document in the input.
 func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
 	if p.Execution.Workflow == belay.BulkWorkflow {
 		if _, err := a.admit(ctx, &p.Execution); err != nil {
 			return belay.WebhookPutResult{}, err
 		}
 	}
-	if err := a.admitNotify(ctx, p.Execution.Notify); err != nil {
+	notify := p.Execution.Notify
+	if p.Execution.Document != "" {
+		x, err := catalog.Complete(ctx, a, belay.Submission{Document: p.Execution.Document, Notify: notify})
+		if err != nil {
+			return belay.WebhookPutResult{}, err
+		}
+		notify = x.Notify
+	}
+	if err := a.admitNotify(ctx, notify); err != nil {
 		return belay.WebhookPutResult{}, err
 	}
 	return a.Backend.PutWebhook(ctx, p)
@@ -276,6 +276,47 @@ func (a *admitting) admitTarget(ctx context.Context, name string) error {
 		return err
 	}
 	return a.admitNotify(ctx, []belay.Notification{t.Notification})
+}
+
+// ApplyDocument judges the notifications of a document, since a schedule that names the document starts its newest
+// version without an Admission, and the schedules that the document defines, as PutSchedule does. The executions of its
+// webhooks have no other notifications, and are judged at each delivery.
+func (a *admitting) ApplyDocument(ctx context.Context, d belay.DocumentApply) (belay.DocumentApplied, error) {
+	const op = "apply document"
+	notify, err := catalog.Notifications(op, d.Name, d.Text)
+	if err == nil {
+		err = a.admitNotify(ctx, notify)
+	}
+	if err != nil {
+		return belay.DocumentApplied{}, err
+	}
+	t, err := catalog.Triggers(op, d.Name, d.Text)
+	if err != nil {
+		return belay.DocumentApplied{}, err
+	}
+	for i := range t.Schedules {
+		x, err := catalog.Sample(t.Schedules[i].Execution, d.Name, d.Text)
+		if err == nil {
+			err = a.admitLater(ctx, &x)
+		}
+		if err != nil {
+			return belay.DocumentApplied{}, err
+		}
+	}
+	return a.Backend.ApplyDocument(ctx, d)
+}
+
+// admitLater judges a submission that the engine makes later without an Admission. A queue that is full now does not
+// concern it.
+func (a *admitting) admitLater(ctx context.Context, x *belay.Submission) error {
+	stored, err := a.admit(ctx, x)
+	switch {
+	case err == nil:
+		stored(belay.ExecutionID{})
+	case belay.CodeOf(err) != belay.CodeQueueFull:
+		return err
+	}
+	return nil
 }
 
 // Control carries out an action. An action that makes an old execution run again is judged like a

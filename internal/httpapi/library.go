@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/diff"
 	"github.com/belaydev/belay/internal/wire"
 )
@@ -99,8 +100,10 @@ func (a *api) library() {
 		id: "applyDocument", method: http.MethodPut, path: "/v1/workflows/{name}", tag: "documents",
 		summary: "Make a text the newest version of a document",
 		doc: "201: there is a new version. 200: the newest version has this text already. Executions that were submitted " +
-			"before keep their version. 412: another version is the newest. 422: the text is not a valid document; " +
-			"errors names its problems with lines and columns.",
+			"before keep their version. If the text defines schedules or webhooks, the key also needs the scope submit; " +
+			"triggers names those that were created, changed or removed. 409: there is a schedule or webhook of such a " +
+			"name that the document does not define. 412: another version is the newest. 422: the text is not a valid " +
+			"document; errors names its problems with lines and columns.",
 		example: `{"text": "name: nightly\ntasks:\n  - id: hello\n    uses: command\n    with: {run: echo hello}\n"}`,
 		scopes:  operate, status: http.StatusCreated, also: []int{http.StatusOK}, body: true,
 		limit: wire.MaxApplyBody, errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
@@ -153,6 +156,15 @@ func (a *api) applyDocument(ctx context.Context, in *applyRequest) (*documentRep
 	if err := a.checkDocument(in.Name, in.Body.Text); err != nil {
 		return nil, err
 	}
+	triggers, err := catalog.Triggers("apply document", in.Name, in.Body.Text)
+	if err != nil {
+		return nil, err
+	}
+	if len(triggers.Schedules)+len(triggers.Webhooks) > 0 {
+		if err := callerOf(ctx).need(belay.ScopeSubmit); err != nil {
+			return nil, err
+		}
+	}
 	ctx, replayed := belay.WithReplay(ctx)
 	d, err := a.b.ApplyDocument(ctx, belay.DocumentApply{
 		Name: in.Name, Text: in.Body.Text, IfVersion: version, IfNew: in.IfNoneMatch != "",
@@ -160,6 +172,11 @@ func (a *api) applyDocument(ctx context.Context, in *applyRequest) (*documentRep
 	})
 	if err != nil {
 		return nil, unmet(err, in.IfMatch+in.IfNoneMatch != "")
+	}
+	for _, t := range d.Triggers {
+		if t.Kind == belay.WebhookKind {
+			a.hooks.forget(t.Name)
+		}
 	}
 	out := &documentReply{
 		Status: http.StatusOK, ETag: wire.DocumentTag(d.Version),
@@ -228,9 +245,9 @@ func (a *api) documentChanges(operate []belay.Scope) {
 			return &versionReply{yes(replayed), v}, err
 		})
 	}
-	const doc = "Executions that run keep their text. The number of a removed version is not used again. 412: " +
-		"another version is the newest."
-	gone := []int{http.StatusPreconditionFailed, http.StatusUnprocessableEntity}
+	const doc = "Executions that run keep their text. The number of a removed version is not used again. The " +
+		"schedules and webhooks of a document are removed with its last version. 412: another version is the newest."
+	gone := []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity}
 	add(a, route{
 		id: "removeDocument", method: http.MethodDelete, path: "/v1/workflows/{name}", tag: "documents",
 		summary: "Remove all versions of a document", doc: doc, scopes: operate, errors: gone,

@@ -76,6 +76,78 @@ func TestNotificationsDoNotPassTheAdmissionOfRequests(t *testing.T) {
 	s.want(http.StatusOK, nil, http.MethodPost, path+"/retry", "{}")
 }
 
+// Attack: a document has the notification that a submission may not have. It is judged on every route: the text of a
+// submission, also in a batch; a document that is stored; a schedule, a webhook and its deliveries. A document that was
+// stored past the API is judged when it is submitted. A fork or a retry with another text keeps the notifications of
+// its execution.
+func TestNotificationsOfDocumentsDoNotPassTheAdmissionOfRequests(t *testing.T) {
+	judge := func(_ context.Context, s *belay.Submission) (func(belay.ExecutionID), error) {
+		if strings.Contains(string(s.Input), "internal") {
+			return nil, &belay.Error{Code: belay.CodeForbidden, Op: "submit", Message: "the host is forbidden"}
+		}
+		return func(belay.ExecutionID) {}, nil
+	}
+	s := serve(t, httpapi.Options{Admit: map[string]httpapi.Admission{"http": judge}})
+	quote := func(text string) string {
+		b, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	text := func(host string) string { return "name: d\nnotify: [{url: 'https://" + host + ".example/'}]\n" }
+	input := func(host string) string { return `{"document": ` + quote(text(host)) + `}` }
+	body := func(host string) string { return `{"workflow": "document", "input": ` + input(host) + `}` }
+	forbidden := func(method, path, body string) {
+		t.Helper()
+		s.refused(http.StatusForbidden, belay.CodeForbidden, method, path, body)
+	}
+	const escaped = `{"workflow": "document", "input": {"document": "\"n\\x6ftify\": [{url: 'https://internal/'}]"}}`
+	forbidden(http.MethodPost, "/v1/executions", body("internal"))
+	forbidden(http.MethodPost, "/v1/executions", escaped)
+	a := s.want(http.StatusOK, nil, http.MethodPost, "/v1/batch", `{"ops": [{"submit": `+body("internal")+`}]}`)
+	if !strings.Contains(string(a.body), `"forbidden"`) {
+		t.Errorf("the batch: %s", a.body)
+	}
+	forbidden(http.MethodPut, "/v1/workflows/d", `{"text": `+quote(text("internal"))+`}`)
+	forbidden(http.MethodPut, "/v1/schedules/x", `{"cron": "@daily", "execution": `+body("internal")+`}`)
+
+	hook := func(name, execution string) {
+		t.Helper()
+		s.want(http.StatusCreated, nil, http.MethodPut, "/v1/webhooks/"+name, `{"scheme": "cloudevents", "execution": `+
+			execution+`}`)
+	}
+	deliver := func(id, data string) string {
+		return `{"id": "` + id + `", "data": ` + data + `}`
+	}
+	hook("text", `{"workflow": "document"}`)
+	forbidden(http.MethodPost, "/v1/webhooks/text/deliveries", deliver("1", input("internal")))
+	s.want(http.StatusOK, nil, http.MethodPost, "/v1/webhooks/text/deliveries", deliver("2", input("good")))
+
+	s.want(http.StatusCreated, nil, http.MethodPut, "/v1/workflows/d", `{"text": `+quote(text("good"))+`}`)
+	s.want(http.StatusCreated, nil, http.MethodPut, "/v1/schedules/x", `{"cron": "@daily", "execution": {"document": "d"}}`)
+	hook("stored", `{"document": "d"}`)
+	if _, err := s.b.ApplyDocument(t.Context(), belay.DocumentApply{Name: "d", Text: text("internal")}); err != nil {
+		t.Fatal(err)
+	}
+	forbidden(http.MethodPost, "/v1/executions", `{"document": "d"}`)
+	forbidden(http.MethodPut, "/v1/schedules/y", `{"cron": "@daily", "execution": {"document": "d"}}`)
+	forbidden(http.MethodPut, "/v1/webhooks/y", `{"scheme": "cloudevents", "execution": {"document": "d"}}`)
+	forbidden(http.MethodPost, "/v1/webhooks/stored/deliveries", deliver("1", "{}"))
+	s.want(http.StatusCreated, nil, http.MethodPost, "/v1/executions", `{"document": "d@1"}`)
+
+	path := s.submit(body("good"))
+	s.want(http.StatusOK, nil, http.MethodPost, path+"/cancel", "{}")
+	for _, action := range []string{"fork", "retry"} {
+		a := s.do(http.MethodPost, path+"/"+action, `{"input": `+input("internal")+`}`)
+		var x belay.Execution
+		if err := json.Unmarshal(a.body, &x); err != nil || a.StatusCode >= 300 || len(x.Notify) != 1 ||
+			x.Notify[0].URL != "https://good.example/" {
+			t.Errorf("%s: %d %s", action, a.StatusCode, a.body)
+		}
+	}
+}
+
 // A caller who may only read or work cannot notify, and nobody can make up a delivery: its id, its key and its trigger
 // belong to Belay.
 func TestDeliveriesCannotBeMadeUp(t *testing.T) {

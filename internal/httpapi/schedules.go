@@ -98,9 +98,10 @@ func (a *api) schedules() {
 	add(a, route{
 		id: "removeSchedule", method: http.MethodDelete, path: "/v1/schedules/{name}", tag: "schedules",
 		summary: "Remove a schedule",
-		doc:     "Executions that it has started go on. 412: the schedule has another version.",
-		scopes:  operate, status: http.StatusNoContent,
-		errors: []int{http.StatusPreconditionFailed, http.StatusUnprocessableEntity},
+		doc: "Executions that it has started go on. 409: a document defines the schedule; change the document. 412: " +
+			"the schedule has another version.",
+		scopes: operate, status: http.StatusNoContent,
+		errors: []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity},
 	}, func(ctx context.Context, in *RemoveSchedule) (*struct{}, error) {
 		_, err := a.changeSchedule(ctx, belay.ScheduleChange{
 			Name: in.Name, Action: belay.ScheduleRemove, Actor: in.Actor, Reason: in.Reason,

@@ -111,9 +111,10 @@ func (a *api) webhooks() {
 	add(a, route{
 		id: "removeWebhook", method: http.MethodDelete, path: "/v1/webhooks/{name}", tag: "webhooks",
 		summary: "Remove a webhook",
-		doc:     "Executions that it has started go on. 412: the webhook has another version.",
-		scopes:  operate, status: http.StatusNoContent,
-		errors: []int{http.StatusPreconditionFailed, http.StatusUnprocessableEntity},
+		doc: "Executions that it has started go on. 409: a document defines the webhook; change the document. 412: " +
+			"the webhook has another version.",
+		scopes: operate, status: http.StatusNoContent,
+		errors: []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity},
 	}, func(ctx context.Context, in *RemoveWebhook) (*struct{}, error) {
 		_, err := a.changeWebhook(ctx, belay.WebhookChange{
 			Name: in.Name, Action: belay.WebhookRemove, Actor: in.Actor, Reason: in.Reason,

@@ -43,6 +43,7 @@ type documentBody struct {
 	Last     int               `json:"last"` // the highest number that was given to a version
 	Versions []documentVersion `json:"versions,omitempty"`
 	Done     []documentDone    `json:"done,omitempty"`
+	Owned
 }
 
 type documentVersion struct {
@@ -113,16 +114,26 @@ func DocumentView(o *Object) (belay.DocumentVersions, error) {
 	if err != nil {
 		return belay.DocumentVersions{}, err
 	}
-	out := belay.DocumentVersions{Name: o.Name, Default: b.usual(), Versions: []belay.DocumentVersion{}}
+	out := belay.DocumentVersions{
+		Name: o.Name, Default: b.usual(), Versions: []belay.DocumentVersion{}, Schedules: b.Schedules,
+		Webhooks: b.Webhooks,
+	}
 	for i := range slices.Backward(b.Versions) {
 		out.Versions = append(out.Versions, b.Versions[i].view(o.Name))
 	}
 	return out, nil
 }
 
-// ApplyDocument adds a version to a document, unless its newest version has the same text.
+// ApplyDocument adds a version to a document, unless its newest version has the same text, and makes the schedules and
+// webhooks of the document those that the text defines.
 type ApplyDocument struct {
 	belay.DocumentApply
+	// Schedules and Webhooks are those that the text defines; the engine reads them from the text.
+	Schedules []*PutSchedule
+	Webhooks  []*PutWebhook
+	// Owned are the schedules and webhooks of the document that the engine has read. The command is refused if the
+	// document has others by now.
+	Owned  Owned
 	judged *judgedText
 }
 
@@ -135,6 +146,9 @@ type judgedText struct {
 func (c *ApplyDocument) Judge() {
 	if c.judged == nil {
 		c.judged = &judgedText{err: c.check()}
+		if c.judged.err == nil {
+			c.judged.err = c.checkTriggers()
+		}
 		if c.judged.err == nil {
 			sum := sha256.Sum256([]byte(c.Text))
 			c.judged.hash = hex.EncodeToString(sum[:])
@@ -169,8 +183,13 @@ func (c *ApplyDocument) check() error {
 	return nil
 }
 
-// Need asks the store for the object of the document, and for the number of documents.
-func (c *ApplyDocument) Need(n *Need) { n.Objects = append(n.Objects, DocumentRef(c.Name), countRef) }
+// Need asks the store for the object of the document, for the number of documents, and for the objects of its schedules
+// and webhooks.
+func (c *ApplyDocument) Need(n *Need) {
+	n.Objects = append(n.Objects, DocumentRef(c.Name), countRef)
+	c.wanted().need(n)
+	c.Owned.need(n)
+}
 
 func (c *ApplyDocument) apply(w *world) (Reply, error) {
 	c.Judge()
@@ -190,10 +209,15 @@ func (c *ApplyDocument) apply(w *world) (Reply, error) {
 	if err := d.expect(op, c.IfVersion, c.IfNew); err != nil {
 		return Reply{}, err
 	}
-	if newest != nil && newest.Hash == c.judged.hash {
+	triggers, err := d.triggers(w, op, c)
+	if err != nil {
+		return Reply{}, err
+	}
+	fresh := newest == nil || newest.Hash != c.judged.hash
+	if !fresh && !triggers.any() {
 		return Reply{Document: newest.view(c.Name), Replayed: true}, nil
 	}
-	if len(d.body.Versions) >= belay.MaxDocumentVersions {
+	if fresh && len(d.body.Versions) >= belay.MaxDocumentVersions {
 		return Reply{}, refuse(belay.CodeConflict, op,
 			"the document has %d versions, the limit; remove old ones, as in: belay workflows rm %s@%d",
 			len(d.body.Versions), c.Name, d.body.Versions[0].Number)
@@ -203,19 +227,43 @@ func (c *ApplyDocument) apply(w *world) (Reply, error) {
 			return Reply{}, err
 		}
 	}
+	// Nothing is refused from here on.
+	if fresh {
+		newest = d.add(w, c)
+	}
+	done.Version = newest.Number
+	reply := newest.view(c.Name)
+	if err := triggers.write(w, d, reply.String(), c.Actor, c.Reason); err != nil {
+		return Reply{}, err
+	}
+	r, err := d.write(w, op, done, c.Actor, c.Reason, reply)
+	r.Triggers, r.Fresh = triggers.changes(), fresh
+	return r, err
+}
+
+// add adds a version.
+func (d *document) add(w *world, c *ApplyDocument) *documentVersion {
 	d.body.Last++
 	v := documentVersion{Number: d.body.Last, Hash: c.judged.hash, Size: len(c.Text), At: w.Now, By: c.Actor}
 	d.body.Versions = append(d.body.Versions, v)
 	w.add(TextRef(c.Name, v.Number), c.Actor, []byte(c.Text))
-	done.Version = v.Number
-	return d.write(w, op, done, c.Actor, c.Reason, v.view(c.Name))
+	return d.body.newest()
 }
 
-// ChangeDocument deprecates, restores or removes versions of a document.
-type ChangeDocument struct{ belay.DocumentChange }
+// ChangeDocument deprecates, restores or removes versions of a document. The removal of its last version removes its
+// schedules and webhooks too.
+type ChangeDocument struct {
+	belay.DocumentChange
+	// Owned is that of ApplyDocument, for a removal.
+	Owned Owned
+}
 
-// Need asks the store for the object of the document, and for the number of documents.
-func (c *ChangeDocument) Need(n *Need) { n.Objects = append(n.Objects, DocumentRef(c.Name), countRef) }
+// Need asks the store for the object of the document, for the number of documents, and for the objects of its schedules
+// and webhooks.
+func (c *ChangeDocument) Need(n *Need) {
+	n.Objects = append(n.Objects, DocumentRef(c.Name), countRef)
+	c.Owned.need(n)
+}
 
 func (c *ChangeDocument) apply(w *world) (Reply, error) {
 	op := fmt.Sprintf("%s document %s", c.Action, c.Name)
@@ -338,20 +386,30 @@ func (d *document) replay(op string, change documentDone) (Reply, bool, error) {
 
 // remove removes one version or all versions with their texts.
 func (d *document) remove(w *world, op string, c *ChangeDocument, done documentDone) (Reply, error) {
-	kept := d.body.Versions[:0:0]
+	var kept, removed []documentVersion
 	for _, v := range d.body.Versions {
 		if c.Version != 0 && v.Number != c.Version {
 			kept = append(kept, v)
-			continue
+		} else {
+			removed = append(removed, v)
 		}
-		w.remove(TextRef(d.name, v.Number))
 	}
-	d.body.Versions = kept
 	if len(kept) == 0 {
+		triggers, err := d.without(w, op, c)
+		if err != nil {
+			return Reply{}, err
+		}
 		if err := w.countDocuments(op, -1); err != nil {
 			return Reply{}, err
 		}
+		if err := triggers.write(w, d, d.name, c.Actor, c.Reason); err != nil {
+			return Reply{}, err
+		}
 	}
+	for _, v := range removed {
+		w.remove(TextRef(d.name, v.Number))
+	}
+	d.body.Versions = kept
 	return d.write(w, op, done, c.Actor, c.Reason, belay.DocumentVersion{Name: d.name, Version: c.Version})
 }
 

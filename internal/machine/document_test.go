@@ -18,7 +18,9 @@ func applyText(name, text string, with ...func(*belay.DocumentApply)) *ApplyDocu
 }
 
 func changeText(action belay.DocumentAction, name string, version int) *ChangeDocument {
-	return &ChangeDocument{belay.DocumentChange{Name: name, Action: action, Version: version, Actor: "me"}}
+	return &ChangeDocument{DocumentChange: belay.DocumentChange{
+		Name: name, Action: action, Version: version, Actor: "me",
+	}}
 }
 
 // versions reads the numbers of the versions of a document, the newest first, with a minus if a

@@ -17,6 +17,8 @@ type edited struct {
 	EditedBy  string  `json:"edited_by,omitempty"`
 	Paused    *paused `json:"paused,omitempty"`
 	Done      []edit  `json:"done,omitempty"`
+	// Document is the name of the document that defines the object; empty if an operator does.
+	Document string `json:"document,omitempty"`
 }
 
 type paused struct {
@@ -57,6 +59,14 @@ func (b *edited) expect(op, what string, exists bool, version int, none bool) er
 	return nil
 }
 
+// free refuses a change of the terms of an object that a document defines.
+func (b *edited) free(op, what string) error {
+	if b.Document == "" {
+		return nil
+	}
+	return refuse(belay.CodeConflict, op, "the %s is defined by the document %s; change the document", what, b.Document)
+}
+
 // repeated reports whether a change was carried out before, and refuses another change with its operation.
 func (b *edited) repeated(op string, change edit) (bool, error) {
 	if change.Op.IsZero() {
@@ -91,25 +101,39 @@ type total map[string]int
 // count adds by to the number of objects whose total is ref, and refuses a number above the limit. name is the name of
 // these objects in the plural.
 func (w *world) count(op string, of codec[total], name string, by, most int) error {
+	write, err := w.counting(op, of, name, by, most)
+	if err == nil {
+		write()
+	}
+	return err
+}
+
+// counting is like count, but leaves the change to the function that it returns.
+func (w *world) counting(op string, of codec[total], name string, by, most int) (write func(), err error) {
+	if by == 0 {
+		return func() {}, nil
+	}
 	n := total{}
 	ref := of.ref("all")
 	if o := w.object(ref); o != nil {
 		b, err := of.decode(o)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		n = *b
 	}
 	if n[name] += by; by > 0 && n[name] > most {
-		return refuse(belay.CodeConflict, op, "there are %d %s, the limit; remove one that is not needed", most, name)
+		return nil, refuse(belay.CodeConflict, op, "there can be %d %s; remove one that is not needed", most,
+			name)
 	}
 	body, err := of.encode(&n)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o := w.rewrite(ref)
-	o.Version, o.UpdatedAt, o.Body = o.Version+1, w.Now, body
-	return nil
+	return func() {
+		o := w.rewrite(ref)
+		o.Version, o.UpdatedAt, o.Body = o.Version+1, w.Now, body
+	}, nil
 }
 
 // checkEdit checks what every change by an operator names.

@@ -239,6 +239,8 @@ type Reply struct {
 	Slots     []belay.ScheduleSlot
 	Delivery  belay.WebhookDelivery
 	Document  belay.DocumentVersion
+	Triggers  []belay.DocumentTrigger // the schedules and webhooks that a document has changed
+	Fresh     bool                    // a document has a new version
 	Target    belay.TargetAnswer
 	// NotificationTarget is a target of notifications after a change; after a removal, before it.
 	NotificationTarget belay.NotificationTargetInfo

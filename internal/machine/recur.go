@@ -78,7 +78,7 @@ func DueSchedule(o *Object) (s belay.ScheduleInfo, slot Time, err error) {
 func (b *scheduleBody) view(next Time) belay.ScheduleInfo {
 	v := belay.ScheduleInfo{
 		Schedule: b.Terms, Version: b.Edit, CreatedAt: b.CreatedAt.Time(), UpdatedAt: b.EditedAt.Time(),
-		UpdatedBy: b.EditedBy, Recent: b.Recent, Slots: b.Counts,
+		UpdatedBy: b.EditedBy, DefinedBy: b.Document, Recent: b.Recent, Slots: b.Counts,
 	}
 	if next != 0 {
 		v.NextAt = next.Time()
@@ -89,7 +89,7 @@ func (b *scheduleBody) view(next Time) belay.ScheduleInfo {
 	return v
 }
 
-// PutSchedule creates a schedule or changes its terms.
+// PutSchedule creates a schedule or changes its terms. It is also a part of ApplyDocument.
 type PutSchedule struct {
 	belay.SchedulePut
 	Calendar Calendar
@@ -114,6 +114,12 @@ func (c *PutSchedule) Judge() {
 		c.judged.err = refuse(belay.CodePayloadTooLarge, "put schedule",
 			"the schedule has %d bytes as JSON; the limit is %d", n, belay.MaxScheduleBytes)
 	}
+}
+
+// Check judges the terms and returns their error.
+func (c *PutSchedule) Check() error {
+	c.Judge()
+	return c.judged.err
 }
 
 func (c *PutSchedule) check() error {
@@ -198,13 +204,29 @@ func (c *PutSchedule) apply(w *world) (Reply, error) {
 	if err := s.body.expect(op, "schedule", s.row != nil, c.IfVersion, c.IfNew); err != nil {
 		return Reply{}, err
 	}
+	if err := s.body.free(op, "schedule"); err != nil {
+		return Reply{}, err
+	}
 	if s.row == nil {
 		if err := w.countSchedules(op, 1); err != nil {
 			return Reply{}, err
 		}
-		s.body.CreatedAt = w.Now
-	} else if old, err := json.Marshal(&s.body.Terms); err == nil && bytes.Equal(old, c.judged.text) {
+	} else if c.same(s) {
 		return Reply{Object: s.row.copy(), Replayed: true}, nil
+	}
+	return c.set(w, op, s, done)
+}
+
+// same reports whether a schedule has the terms already.
+func (c *PutSchedule) same(s *schedule) bool {
+	old, err := json.Marshal(&s.body.Terms)
+	return err == nil && bytes.Equal(old, c.judged.text)
+}
+
+// set gives a schedule the terms.
+func (c *PutSchedule) set(w *world, op string, s *schedule, done edit) (Reply, error) {
+	if s.row == nil {
+		s.body.CreatedAt = w.Now
 	}
 	s.body.Terms = c.Schedule
 	s.body.change(w.Now, c.Actor)
@@ -259,14 +281,13 @@ func (c *ChangeSchedule) apply(w *world) (Reply, error) {
 		s.body.Paused = nil
 		s.plan(c.Calendar, w.Now)
 	case belay.ScheduleRemove:
+		if err := s.body.free(op, "schedule"); err != nil {
+			return Reply{}, err
+		}
 		if err := w.countSchedules(op, -1); err != nil {
 			return Reply{}, err
 		}
-		r, err := s.write(w, op, done, c.Actor, c.Reason)
-		if err == nil {
-			w.rewrite(ScheduleRef(c.Name)).Gone = true
-		}
-		return r, err
+		return s.remove(w, op, done, c.Actor, c.Reason)
 	default:
 		return Reply{}, refuse(belay.CodeInvalid, op, "there is no action %q on a schedule", c.Action)
 	}
@@ -308,6 +329,15 @@ func (s *schedule) plan(c Calendar, now Time) {
 	if s.body.Next, s.due = 0, 0; s.body.Paused == nil {
 		s.body.Next, s.due = c.Next(&s.body.Terms, now)
 	}
+}
+
+// remove removes the schedule.
+func (s *schedule) remove(w *world, op string, done edit, actor, reason string) (Reply, error) {
+	r, err := s.write(w, op, done, actor, reason)
+	if err == nil {
+		w.rewrite(ScheduleRef(s.name)).Gone = true
+	}
+	return r, err
 }
 
 // write writes the object of the schedule, and an entry in the audit.

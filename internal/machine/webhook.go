@@ -60,7 +60,7 @@ func WebhookView(o *Object) (belay.WebhookInfo, error) {
 	}
 	v := belay.WebhookInfo{
 		Webhook: b.Terms, Version: b.Edit, CreatedAt: b.CreatedAt.Time(), UpdatedAt: b.EditedAt.Time(),
-		UpdatedBy: b.EditedBy, Deliveries: b.Counts,
+		UpdatedBy: b.EditedBy, DefinedBy: b.Document, Deliveries: b.Counts,
 	}
 	if p := b.Paused; p != nil {
 		v.Paused = &belay.WebhookPause{At: p.At.Time(), By: p.By, Reason: p.Reason}
@@ -71,7 +71,7 @@ func WebhookView(o *Object) (belay.WebhookInfo, error) {
 	return v, nil
 }
 
-// PutWebhook creates a webhook or changes its terms.
+// PutWebhook creates a webhook or changes its terms. It is also a part of ApplyDocument.
 type PutWebhook struct {
 	belay.WebhookPut
 	Rules  WebhookRules
@@ -91,6 +91,12 @@ func (c *PutWebhook) Judge() {
 		c.judged.err = refuse(belay.CodePayloadTooLarge, "put webhook",
 			"the webhook has %d bytes as JSON; the limit is %d", n, belay.MaxWebhookBytes)
 	}
+}
+
+// Check judges the terms and returns their error.
+func (c *PutWebhook) Check() error {
+	c.Judge()
+	return c.judged.err
 }
 
 func (c *PutWebhook) check() error {
@@ -221,13 +227,29 @@ func (c *PutWebhook) apply(w *world) (Reply, error) {
 	if err := h.body.expect(op, "webhook", h.row != nil, c.IfVersion, c.IfNew); err != nil {
 		return Reply{}, err
 	}
+	if err := h.body.free(op, "webhook"); err != nil {
+		return Reply{}, err
+	}
 	if h.row == nil {
 		if err := w.count(op, webhookCountCodec, "webhooks", 1, belay.MaxWebhooks); err != nil {
 			return Reply{}, err
 		}
-		h.body.CreatedAt = w.Now
-	} else if old, err := json.Marshal(&h.body.Terms); err == nil && bytes.Equal(old, c.judged.text) {
+	} else if c.same(h) {
 		return Reply{Object: h.row.copy(), Replayed: true}, nil
+	}
+	return c.set(w, op, h, done)
+}
+
+// same reports whether a webhook has the terms already.
+func (c *PutWebhook) same(h *webhook) bool {
+	old, err := json.Marshal(&h.body.Terms)
+	return err == nil && bytes.Equal(old, c.judged.text)
+}
+
+// set gives a webhook the terms.
+func (c *PutWebhook) set(w *world, op string, h *webhook, done edit) (Reply, error) {
+	if h.row == nil {
+		h.body.CreatedAt = w.Now
 	}
 	h.body.Terms = c.Webhook
 	h.body.change(w.Now, c.Actor)
@@ -276,7 +298,13 @@ func (c *ChangeWebhook) apply(w *world) (Reply, error) {
 		}
 		h.body.Paused = nil
 	case belay.WebhookRemove:
-		return h.remove(w, op, done, c)
+		if err := h.body.free(op, "webhook"); err != nil {
+			return Reply{}, err
+		}
+		if err := w.count(op, webhookCountCodec, "webhooks", -1, belay.MaxWebhooks); err != nil {
+			return Reply{}, err
+		}
+		return h.remove(w, op, done, c.Actor, c.Reason)
 	default:
 		return Reply{}, refuse(belay.CodeInvalid, op, "there is no action %q on a webhook", c.Action)
 	}
@@ -313,14 +341,11 @@ func (w *world) webhook(name string) (*webhook, error) {
 }
 
 // remove removes the webhook and the data of its deliveries.
-func (h *webhook) remove(w *world, op string, done edit, c *ChangeWebhook) (Reply, error) {
-	if err := w.count(op, webhookCountCodec, "webhooks", -1, belay.MaxWebhooks); err != nil {
-		return Reply{}, err
-	}
+func (h *webhook) remove(w *world, op string, done edit, actor, reason string) (Reply, error) {
 	for i := range h.body.Recent {
 		h.body.Recent[i].discard(w, h.name)
 	}
-	r, err := h.write(w, op, done, c.Actor, c.Reason)
+	r, err := h.write(w, op, done, actor, reason)
 	if err == nil {
 		w.rewrite(WebhookRef(h.name)).Gone = true
 	}

@@ -94,9 +94,6 @@ var layers = map[string]layer{
 	// carries them out.
 	"internal/bulk": {down: []string{".", "internal/machine"}},
 
-	// Submissions that name stored documents.
-	"internal/catalog": {down: []string{"."}},
-
 	// Differences between two texts.
 	"internal/diff": {},
 
@@ -111,6 +108,11 @@ var layers = map[string]layer{
 	// Deliveries of webhooks: signatures, and the executions that they start.
 	"internal/webhook": {down: []string{".", "internal/definition"}},
 
+	// Submissions of documents, and the schedules and webhooks that documents define.
+	"internal/catalog": {down: []string{
+		".", "internal/definition", "internal/machine", "internal/trigger", "internal/webhook",
+	}},
+
 	// The engine: the committer, which carries out all writes, and the services around it.
 	"internal/engine": {down: []string{
 		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/retry", "internal/store",
@@ -121,7 +123,7 @@ var layers = map[string]layer{
 	"embedded": {
 		down: []string{
 			".", "internal/machine", "internal/store", "internal/store/memory", "internal/store/sqlite",
-			"internal/store/postgres", "internal/engine", "internal/host", "internal/uid",
+			"internal/store/postgres", "internal/catalog", "internal/engine", "internal/host", "internal/uid",
 			"internal/agent/process", "internal/httpapi", "internal/peer", "internal/socket",
 		},
 		modules: []string{"github.com/jackc/pgx/v5"},
@@ -209,7 +211,7 @@ var layers = map[string]layer{
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/config",
+			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/catalog", "internal/config",
 			"internal/definition", "internal/definition/runner", "internal/definition/tasks", "internal/engine",
 			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
 			"internal/telemetry", "internal/webui", "internal/wire", "worker",
@@ -236,8 +238,9 @@ var layers = map[string]layer{
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
 			"internal/agent/process", "internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi",
-			"internal/bulk/runner", "internal/config", "internal/definition", "internal/definition/runner",
-			"internal/definition/tasks", "internal/diff", "internal/httptask", "internal/peer", "internal/reach",
+			"internal/bulk/runner", "internal/catalog", "internal/config", "internal/definition",
+			"internal/definition/runner", "internal/definition/tasks", "internal/diff", "internal/httptask",
+			"internal/peer", "internal/reach",
 			"internal/retry", "internal/screen", "internal/secret", "internal/secretref", "internal/server",
 			"internal/socket", "internal/datadir", "internal/demo", "internal/trigger", "internal/webhook",
 			"internal/wire", "registry",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/catalog"
 	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/wire"
 )
@@ -14,7 +15,7 @@ type language struct{}
 // Check returns the problems of a text that is not a valid document of the name.
 func (language) Check(name, text string) ([]wire.Detail, error) {
 	refusal := &belay.Error{Code: belay.CodeInvalid, Op: "apply document"}
-	d, problems := definition.Parse(name, []byte(text))
+	d, problems := catalog.Parse(name, []byte(text))
 	if d == nil {
 		details := make([]wire.Detail, len(problems))
 		for i, p := range problems {

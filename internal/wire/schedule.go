@@ -60,6 +60,7 @@ type Schedule struct {
 	Name string `json:"name"`
 	ScheduleTerms
 	Version   int                             `json:"version" doc:"Counts the changes by operators, from 1."`
+	DefinedBy string                          `json:"defined_by,omitempty" doc:"The stored document that defines the schedule. Only another version of the document changes or removes such a schedule."`
 	Paused    *belay.SchedulePause            `json:"paused,omitempty" doc:"Present if the schedule is paused."`
 	CreatedAt time.Time                       `json:"created_at"`
 	UpdatedAt time.Time                       `json:"updated_at" doc:"The last change by an operator."`
@@ -73,9 +74,9 @@ type Schedule struct {
 // ScheduleOf converts a schedule for the wire.
 func ScheduleOf(s *belay.ScheduleInfo) Schedule {
 	return Schedule{
-		Name: s.Name, ScheduleTerms: ScheduleTermsOf(&s.Schedule), Version: s.Version, Paused: s.Paused,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, UpdatedBy: s.UpdatedBy, NextAt: s.NextAt, Next: s.Next,
-		Recent: s.Recent, Slots: s.Slots,
+		Name: s.Name, ScheduleTerms: ScheduleTermsOf(&s.Schedule), Version: s.Version, DefinedBy: s.DefinedBy,
+		Paused: s.Paused, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, UpdatedBy: s.UpdatedBy, NextAt: s.NextAt,
+		Next: s.Next, Recent: s.Recent, Slots: s.Slots,
 	}
 }
 
@@ -83,8 +84,9 @@ func ScheduleOf(s *belay.ScheduleInfo) Schedule {
 func (w *Schedule) Info() (belay.ScheduleInfo, error) {
 	s, err := w.ScheduleTerms.Schedule(w.Name)
 	return belay.ScheduleInfo{
-		Schedule: s, Version: w.Version, Paused: w.Paused, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
-		UpdatedBy: w.UpdatedBy, NextAt: w.NextAt, Next: w.Next, Recent: w.Recent, Slots: w.Slots,
+		Schedule: s, Version: w.Version, DefinedBy: w.DefinedBy, Paused: w.Paused, CreatedAt: w.CreatedAt,
+		UpdatedAt: w.UpdatedAt, UpdatedBy: w.UpdatedBy, NextAt: w.NextAt, Next: w.Next, Recent: w.Recent,
+		Slots: w.Slots,
 	}, err
 }
 

@@ -57,6 +57,7 @@ type Webhook struct {
 	Name string `json:"name"`
 	WebhookTerms
 	Version    int                            `json:"version" doc:"Counts the changes by operators, from 1."`
+	DefinedBy  string                         `json:"defined_by,omitempty" doc:"The stored document that defines the webhook. Only another version of the document changes or removes such a webhook."`
 	Paused     *belay.WebhookPause            `json:"paused,omitempty" doc:"Present if the webhook is paused."`
 	CreatedAt  time.Time                      `json:"created_at"`
 	UpdatedAt  time.Time                      `json:"updated_at" doc:"The last change by an operator."`
@@ -69,8 +70,8 @@ type Webhook struct {
 // WebhookOf converts a webhook for the wire.
 func WebhookOf(h *belay.WebhookInfo) Webhook {
 	return Webhook{
-		Name: h.Name, WebhookTerms: WebhookTermsOf(&h.Webhook), Version: h.Version, Paused: h.Paused,
-		CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, UpdatedBy: h.UpdatedBy, Recent: h.Recent,
+		Name: h.Name, WebhookTerms: WebhookTermsOf(&h.Webhook), Version: h.Version, DefinedBy: h.DefinedBy,
+		Paused: h.Paused, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, UpdatedBy: h.UpdatedBy, Recent: h.Recent,
 		Deliveries: h.Deliveries, Refused: h.Refused,
 	}
 }
@@ -79,8 +80,8 @@ func WebhookOf(h *belay.WebhookInfo) Webhook {
 func (w *Webhook) Info() (belay.WebhookInfo, error) {
 	h, err := w.WebhookTerms.Webhook(w.Name)
 	return belay.WebhookInfo{
-		Webhook: h, Version: w.Version, Paused: w.Paused, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
-		UpdatedBy: w.UpdatedBy, Recent: w.Recent, Deliveries: w.Deliveries,
+		Webhook: h, Version: w.Version, DefinedBy: w.DefinedBy, Paused: w.Paused, CreatedAt: w.CreatedAt,
+		UpdatedAt: w.UpdatedAt, UpdatedBy: w.UpdatedBy, Recent: w.Recent, Deliveries: w.Deliveries,
 		Refused: w.Refused,
 	}, err
 }

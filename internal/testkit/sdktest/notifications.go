@@ -197,6 +197,127 @@ var notifications = []testCase{
 		e.reported(r, "a execution.cancelled 1")
 	}},
 
+	{"the executions of a document report their ends to the notifications of the document", func(e *env) {
+		r := e.hireReceivers()
+		text := "name: d\nnotify:\n  - {url: 'https://a/hook', on: [cancelled]}\n"
+		_, err := e.apply("d", text)
+		e.must(err)
+		input, err := json.Marshal(map[string]string{"document": text})
+		e.must(err)
+		submit := func(what string, s belay.Submission) belay.Submitted {
+			answers, err := e.b.Submit(e.ctx, s)
+			e.must(err)
+			if answers[0].Err != nil {
+				e.Fatalf("%s: %v", what, answers[0].Err)
+			}
+			return answers[0]
+		}
+		own := []belay.Notification{hook("b", belay.Cancelled), hook("a", belay.Cancelled)}
+		for what, s := range map[string]belay.Submission{
+			"stored": {Document: "d", Notify: own, IdempotencyKey: "k"},
+			"a text": {Workflow: "document", Input: input, Notify: own, Idempotency: belay.IdempotencyByContent},
+		} {
+			first := submit(what, s)
+			if again := submit(what, s); again.ID != first.ID || !again.Replayed {
+				e.Errorf("%s: the repetition is %+v, the first %+v", what, again, first)
+			}
+			if x := e.get(first.ID); len(x.Notify) != 2 || x.Notify[0].URL != own[0].URL {
+				e.Errorf("%s: the notifications are %+v", what, x.Notify)
+			}
+			e.act(first.ID, belay.ActionCancel)
+			e.settle()
+			if got := r.got(); len(got) != 2*len("a execution.cancelled 1")+2 ||
+				!strings.Contains(got, "a execution.cancelled 1") || !strings.Contains(got, "b execution.cancelled 1") {
+				e.Errorf("%s: the receivers got %q", what, got)
+			}
+		}
+		repeated := submit("a changed document", belay.Submission{Document: "d", IdempotencyKey: "old"})
+		_, err = e.apply("d", strings.Replace(text, "//a/", "//c/", 1))
+		e.must(err)
+		again := submit("a changed document", belay.Submission{Document: "d", IdempotencyKey: "old"})
+		if again.ID != repeated.ID || !again.Replayed {
+			e.Errorf("the repetition after a change is %+v, the first %+v", again, repeated)
+		}
+		fork, err := e.b.Control(e.ctx, belay.Control{
+			Execution: repeated.ID, Action: belay.ActionFork,
+			Input: []byte(`{"document": "name: d\nnotify: [{url: 'https://evil/'}]"}`),
+		})
+		if err != nil || len(fork.Notify) != 1 || fork.Notify[0].URL != "https://a/hook" {
+			e.Errorf("a fork with another text: %+v, %v", fork.Notify, err)
+		}
+	}},
+
+	{"the notifications of a document belong to schedules and webhooks that name it, and not to children",
+		func(e *env) {
+			text := "name: d\nnotify: [{url: 'https://a/hook'}]\n"
+			_, err := e.apply("d", text)
+			e.must(err)
+			e.aligned()
+			e.putSchedule("tick", func(p *belay.SchedulePut) {
+				p.Execution = belay.Submission{Document: "d", Notify: []belay.Notification{hook("b")}}
+			})
+			e.sleep(time.Minute)
+			s := e.slotsAre("tick", "[started:1]")
+			if x := e.get(s.Recent[0].Execution); len(x.Notify) != 2 || x.Notify[1].URL != "https://a/hook" {
+				e.Errorf("the execution of the schedule has %+v", x.Notify)
+			}
+			e.changeSchedule("tick", belay.ScheduleRemove)
+			e.putWebhook("h", func(p *belay.WebhookPut) { p.Execution = belay.Submission{Document: "d"} })
+			if x := e.get(e.deliver("h", "1", "{}").Execution); len(x.Notify) != 1 {
+				e.Errorf("the execution of the webhook has %+v", x.Notify)
+			}
+			e.putWebhook("text", func(p *belay.WebhookPut) { p.Execution = belay.Submission{Workflow: "document"} })
+			input, err := json.Marshal(map[string]string{"document": text})
+			e.must(err)
+			if x := e.get(e.deliver("text", "1", string(input)).Execution); len(x.Notify) != 1 {
+				e.Errorf("the execution of the webhook with a text has %+v", x.Notify)
+			}
+			parent := e.lock(e.start(nil, func(s *belay.Submission) { s.External = true }), "me")
+			for key, s := range map[string]belay.Submission{
+				"stored": {Document: "d"}, "text": {Workflow: "document", Input: input},
+			} {
+				s.Parent, s.ParentKey, s.Trigger = &parent.Lease, key, belay.TriggerParent
+				s.ID = belay.ChildID(parent.Lease.Execution, 1, key)
+				answers, err := e.b.Submit(e.ctx, s)
+				e.must(err)
+				if answers[0].Err != nil || len(e.get(answers[0].ID).Notify) > 0 {
+					e.Errorf("the child %s: %+v", key, answers[0])
+				}
+			}
+		}},
+
+	{"documents with wrong or too many notifications are not submitted", func(e *env) {
+		var many strings.Builder
+		for i := range 9 {
+			fmt.Fprintf(&many, "  - url: https://a/%d\n", i)
+		}
+		for text, want := range map[string]string{
+			"name: d\nnotify: [{url: 'https://me:pw@a/'}]\n":     "user name or password",
+			"name: d\nnotify: [{url: 'https://a/', to: 'me'}]\n": "no key",
+			"name: d\nnotify:\n" + many.String():                 "11 notifications together",
+		} {
+			input, err := json.Marshal(map[string]string{"document": text})
+			e.must(err)
+			own := []belay.Notification{hook("b"), hook("c")}
+			all := []belay.Submission{{Workflow: "document", Input: input, Notify: own}}
+			_, err = e.apply("d", text)
+			if err == nil {
+				all = append(all, belay.Submission{Document: "d", Notify: own})
+			} else { // a server does not store the document
+				e.refused("apply", err, belay.CodeInvalid, "")
+			}
+			for _, s := range all {
+				answers, err := e.b.Submit(e.ctx, s, belay.Submission{Workflow: "w"})
+				e.must(err)
+				if err := answers[0].Err; belay.CodeOf(err) != belay.CodeInvalid ||
+					!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pw@") {
+					e.Errorf("%q: %v", text, err)
+				}
+				e.must(answers[1].Err)
+			}
+		}
+	}},
+
 	{"submissions with wrong notifications, and submissions that pose as deliveries, are refused", func(e *env) {
 		id := e.start(nil, belay.Notify(hook("a", belay.Cancelled)))
 		for name, s := range map[string]belay.Submission{

@@ -42,8 +42,7 @@ func Run(t *testing.T, open Open, groups ...string) {
 		{"Owners", owners}, {"Keys", keys}, {"Gates", gates}, {"Documents", documents}, {"Resources", resources},
 		{"DeadLetters", letters}, {"Repairs", repairs}, {"Runs", runs}, {"Details", details}, {"States", follows},
 		{"Services", services}, {"Replays", replays}, {"Schedules", schedules}, {"Webhooks", webhooks},
-		{"Notifications", notifications},
-		{"NotificationTargets", notificationTargets},
+		{"Notifications", notifications}, {"NotificationTargets", notificationTargets}, {"Declared", declared},
 	} {
 		if len(groups) > 0 && !slices.Contains(groups, group.name) {
 			continue
