@@ -184,6 +184,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 		ask("schedules", "get", name)
 	}
 	askWebhooks(ask, text, bytes)
+	askTargets(ask)
 	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)
@@ -213,6 +214,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	see(p.belay("__complete", "schedules", "get", ""))
 	see(p.belay("__complete", "webhooks", "get", ""))
 	see(p.belay("__complete", "webhooks", "delivery", "hostile", ""))
+	see(p.belay("__complete", "notify", "get", ""))
 	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,
 		-1) {
 		if !covered[line[1]] {
@@ -263,5 +265,26 @@ func askWebhooks(ask func(...string), text, bytes string) {
 			ask("webhooks", "delivery", name, delivery)
 		}
 		ask("webhooks", "resume", name, "--reason", hostileText)
+	}
+}
+
+// askTargets runs the commands for targets of notifications.
+func askTargets(ask func(...string)) {
+	for _, url := range []string{hostileText, "https://example.org/" + hostileText, "https://" + hostileText} {
+		ask("notify", "set", "hostile", "--url", url, "--workflow", hostileText, "--queue", hostileText, "--label",
+			hostileText+"="+hostileText, "--reason", hostileText)
+	}
+	for _, flag := range []string{"--slack", "--secret", "--format", "--on", "--alert", "--label"} {
+		ask("notify", "set", "hostile", "--url", "https://example.org/", flag, hostileText)
+	}
+	ask("notify", "set", hostileText, "--url", "https://example.org/")
+	ask("notify", "ls")
+	for _, name := range []string{"hostile", hostileText} {
+		ask("notify", "pause", name, "--reason", hostileText)
+		ask("notify", "test", name)
+		ask("notify", "get", name)
+		ask("notify", "ls")
+		ask("notify", "resume", name, "--reason", hostileText)
+		ask("notify", "rm", name, "--reason", hostileText)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// editFlags are the flags of a command that creates or changes a schedule or a webhook.
+// editFlags are the flags of a command that creates or changes a schedule, a webhook or a target.
 type editFlags struct {
 	version int
 	isNew   bool
 	reason  string
 }
 
-// register adds the flags; thing is schedule or webhook.
+// register adds the flags; thing is schedule, webhook or target.
 func (f *editFlags) register(c *cobra.Command, thing string) {
 	c.Flags().IntVar(&f.version, "if-version", 0, "change the "+thing+" only if it has this `version`")
 	c.Flags().BoolVar(&f.isNew, "new", false, "create the "+thing+" only if there is none of this name")
@@ -36,7 +36,7 @@ func (a *app) printEdited(name string, created, changed bool, version int) {
 	fmt.Fprintf(a.out, "%s %s (version %d)\n", name, word, version)
 }
 
-// editCommand returns a command with which an operator acts on one schedule or webhook; thing is "the name of a
+// editCommand returns a command with which an operator acts on one schedule, webhook or target; thing is "the name of a
 // schedule", for example. act carries out the action and prints its result.
 func (a *app) editCommand(
 	c *cobra.Command, thing string, complete cobra.CompletionFunc,
@@ -106,7 +106,7 @@ func (a *app) completeNamed(list func(ctx context.Context, r reader) (names []st
 	}
 }
 
-// wired converts schedules or webhooks to the JSON of the HTTP API.
+// wired converts schedules, webhooks or targets to the JSON of the HTTP API.
 func wired[T, W any](all []T, of func(*T) W) []W {
 	out := make([]W, len(all))
 	for i := range all {

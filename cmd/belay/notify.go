@@ -18,7 +18,7 @@ type notifyFlags struct {
 	slack  bool
 }
 
-// ends are the values of --notify-on.
+// ends are the values of --notify-on, and of --on of belay notify set.
 var ends = []string{belay.Failed.String(), belay.Succeeded.String(), belay.Cancelled.String()}
 
 func (f *notifyFlags) register(c *cobra.Command) {
@@ -46,18 +46,14 @@ func (f *notifyFlags) notifications() ([]belay.Notification, error) {
 		return nil, nil
 	}
 	usual := belay.Notification{}
-	for _, name := range f.on {
-		var state belay.State
-		if err := state.UnmarshalText([]byte(name)); err != nil || !slices.Contains(ends, name) {
-			return nil, usage("--notify-on is %s; it can be %s", quoted(name), strings.Join(ends, ", "))
-		}
-		usual.On = append(usual.On, state)
+	var err error
+	if usual.On, err = endsOf("notify-on", f.on); err != nil {
+		return nil, err
 	}
 	if f.slack {
 		usual.Format = belay.FormatSlack
 	}
 	if f.secret != "" {
-		var err error
 		if usual.Secret, err = secretOf("notify-secret", f.secret); err != nil {
 			return nil, err
 		}
@@ -77,6 +73,19 @@ func (f *notifyFlags) notifications() ([]belay.Notification, error) {
 	}
 	if err := belay.CheckNotifications("submit", all); err != nil {
 		return nil, err
+	}
+	return all, nil
+}
+
+// endsOf reads the states of ends that the arguments of a flag name.
+func endsOf(flag string, names []string) ([]belay.State, error) {
+	var all []belay.State
+	for _, name := range names {
+		var state belay.State
+		if err := state.UnmarshalText([]byte(name)); err != nil || !slices.Contains(ends, name) {
+			return nil, usage("--%s is %s; it can be %s", flag, quoted(name), strings.Join(ends, ", "))
+		}
+		all = append(all, state)
 	}
 	return all, nil
 }

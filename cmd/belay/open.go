@@ -44,6 +44,8 @@ type reader interface {
 	Webhooks(ctx context.Context, f belay.WebhookFilter) (belay.WebhookPage, error)
 	Webhook(ctx context.Context, name string) (belay.WebhookInfo, error)
 	WebhookDelivery(ctx context.Context, webhook, id string) (belay.WebhookDeliveryData, error)
+	NotificationTargets(ctx context.Context) ([]belay.NotificationTargetInfo, error)
+	NotificationTarget(ctx context.Context, name string) (belay.NotificationTargetInfo, error)
 	DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error)
 	DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error)
 	DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail, error)

@@ -283,14 +283,24 @@ func (a *app) printWebhookPut(r *belay.WebhookPutResult) {
 	names := secretNames(&r.Webhook)
 	rules := make([]string, len(names))
 	for i, name := range names {
-		rules[i] = fmt.Sprintf("%q", name+" for webhook:"+r.Name)
+		rules[i] = name + " for webhook:" + r.Name
+	}
+	a.printAllow("the webhook", names, rules)
+}
+
+// printAllow prints the rules that allow somebody to use secrets: rules[i] is the rule for names[i], which begins with
+// the name.
+func (a *app) printAllow(whom string, names, rules []string) {
+	list := make([]string, len(rules))
+	for i, rule := range rules {
+		list[i] = fmt.Sprintf("%q", rule)
 	}
 	fmt.Fprintf(a.out, `
-Allow the webhook to use %s, in the configuration of each server:
+Allow %s to use %s, in the configuration of each server:
   secrets: {allow: [%s]}
 A secret is the environment variable with its name. If it is in a file, the rule is
-like "%s from file:/etc/belay/hook for webhook:%s".
-`, strings.Join(names, " and "), strings.Join(rules, ", "), names[0], r.Name)
+like "%s from file:/etc/belay/hook%s".
+`, whom, strings.Join(names, " and "), strings.Join(list, ", "), names[0], strings.TrimPrefix(rules[0], names[0]))
 }
 
 func (a *app) pauseWebhookCommand() *cobra.Command {

@@ -10,6 +10,7 @@ import { DeadLetters } from "./dead.js";
 import { Documents } from "./documents.js";
 import { Schedules } from "./schedules.js";
 import { Webhooks } from "./webhooks.js";
+import { Notifications } from "./notifications.js";
 import { Gates } from "./gates.js";
 import { newExecutionId, newKey } from "./id.js";
 import { Jobs } from "./jobs.js";
@@ -93,6 +94,8 @@ export class Belay {
   readonly schedules: Schedules;
   /** The webhooks, which start executions for signed requests and for CloudEvents. */
   readonly webhooks: Webhooks;
+  /** The targets of notifications, which get HTTP requests about ends of executions and alerts. */
+  readonly notifications: Notifications;
   /** The gates: limits, rates, circuit breakers and pauses. */
   readonly gates: Gates;
   /** The jobs of the agent service. */
@@ -126,6 +129,7 @@ export class Belay {
     this.documents = new Documents(this.api);
     this.schedules = new Schedules(this.api);
     this.webhooks = new Webhooks(this.api, this.#repeating);
+    this.notifications = new Notifications(this.api);
     this.gates = new Gates(this.api);
     this.jobs = new Jobs(this.api, this.#source);
   }

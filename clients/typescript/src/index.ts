@@ -22,6 +22,7 @@ export {
 } from "./webhooks.js";
 export { Documents, type Document, type DocumentIf, type DocumentVersion, type DocumentWhy } from "./documents.js";
 export { gate, Gates, type CircuitBreaker, type Gate, type GateKind, type GatePause, type GateWhy, type ResourceTerms } from "./gates.js";
+export { Notifications, type NotificationTarget, type NotificationTargetTerms } from "./notifications.js";
 export { newExecutionId } from "./id.js";
 export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent } from "./jobs.js";
 export { Lock, type Thrown } from "./lock.js";

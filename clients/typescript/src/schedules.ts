@@ -14,13 +14,16 @@ export type ScheduleTerms = Omit<Schemas["PutSchedule"], "actor" | "reason">;
 /** A slot of a schedule whose time has come, and what happened then. */
 export type ScheduleSlot = Schemas["ScheduleSlot"];
 
-/** The person or program that changes a schedule or a webhook, and the reason. If requests need a key, the actor is the key's name. */
+/**
+ * The person or program that changes a schedule, a webhook or a target of notifications, and the reason. If requests need
+ * a key, the actor is the key's name.
+ */
 export interface ScheduleWhy {
   actor?: string;
   reason?: string;
 }
 
-/** Which version the schedule or webhook must have; otherwise the call throws a conflict. */
+/** Which version the schedule, webhook or target must have; otherwise the call throws a conflict. */
 export interface ScheduleIf {
   version?: number;
   /** There must be none of this name. */
@@ -90,7 +93,7 @@ export class Schedules {
   }
 }
 
-/** conditions are the headers of one change of a schedule or webhook. */
+/** conditions are the headers of one change of a schedule, webhook or target. */
 export const conditions = (condition: ScheduleIf = {}) => {
   const header: Record<"Idempotency-Key", string> & { "If-Match"?: string; "If-None-Match"?: string } = {
     "Idempotency-Key": newKey(),
@@ -100,5 +103,5 @@ export const conditions = (condition: ScheduleIf = {}) => {
   return header;
 };
 
-/** change names a schedule or webhook, and one change of it. */
+/** change names a schedule, webhook or target, and one change of it. */
 export const change = (name: string) => ({ path: { name }, header: { "Idempotency-Key": newKey() } });

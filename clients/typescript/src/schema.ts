@@ -1235,6 +1235,108 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/notification-targets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the targets of notifications */
+        get: operations["listNotificationTargets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/notification-targets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a target of notifications
+         * @description Its deliveries are the executions with the label notification_target.
+         */
+        get: operations["getNotificationTarget"];
+        /**
+         * Create a target of notifications, or change it
+         * @description 201: the target is new. 200: it was changed, or had these terms already. Executions that end a second after the answer, or later, are reported. The key needs the scopes operate and submit. 412: the target has another version.
+         */
+        put: operations["putNotificationTarget"];
+        post?: never;
+        /**
+         * Remove a target of notifications
+         * @description Deliveries that were created are still sent. 412: the target has another version.
+         */
+        delete: operations["removeNotificationTarget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/notification-targets/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a target of notifications
+         * @description The target gets nothing until it is resumed. Nothing of this time is sent later.
+         */
+        post: operations["pauseNotificationTarget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/notification-targets/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a target of notifications */
+        post: operations["resumeNotificationTarget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/notification-targets/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a test to a target of notifications
+         * @description The answer names the delivery, an execution, whose state says whether the target has received it.
+         */
+        post: operations["testNotificationTarget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/queues/{name}/pause": {
         parameters: {
             query?: never;
@@ -2336,6 +2438,12 @@ export interface components {
             patch?: string;
         };
         ChangeSchedule: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+        };
+        ChangeTarget: {
             /** @description The name of the actor, if the request needs no key. */
             actor?: string;
             /** @description The reason, which the audit keeps. */
@@ -3479,6 +3587,12 @@ export interface components {
             /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. */
             url: string;
         };
+        NotificationPause: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
+            reason?: string;
+        };
         Op: {
             append?: components["schemas"]["Append"];
             save?: components["schemas"]["Save"];
@@ -3713,6 +3827,33 @@ export interface components {
             reason?: string;
             /** @description With cron: the name of an IANA time zone, such as Europe/Berlin. Without it, UTC. */
             time_zone?: string;
+        };
+        PutTarget: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
+            /** @description The alerts that the target gets. */
+            alerts?: ("dead_letter" | "breaker_open" | "no_worker")[];
+            /**
+             * @description The body of the requests. event, the default: JSON in the form of Standard Webhooks. slack: an object with a text.
+             * @enum {string}
+             */
+            format?: "event" | "slack";
+            /** @description Labels that the executions must have. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description The ends that are reported; without it, failed, or none if there are alerts. */
+            on?: ("failed" | "succeeded" | "cancelled")[];
+            /** @description The queues of the executions, and of lanes. An asterisk stands for any text. Without it, all. */
+            queues?: string[];
+            /** @description The reason, which the audit keeps. */
+            reason?: string;
+            /** @description A reference such as ${{ secrets.NAME }} to the secret that signs the requests in the form of Standard Webhooks. Without it, they are not signed. */
+            secret?: string;
+            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. */
+            url: string;
+            /** @description The workflows of the executions, and of dead letters and lanes. An asterisk stands for any text. Without it, all. */
+            workflows?: string[];
         };
         PutWebhook: {
             /** @description The name of the actor, if the request needs no key. */
@@ -4473,6 +4614,42 @@ export interface components {
             /** @description Its input has the fields resource, from, to and number; from is empty if the mode is unknown. */
             workflow: string;
         };
+        Target: {
+            /** @description The alerts that the target gets. */
+            alerts?: ("dead_letter" | "breaker_open" | "no_worker")[];
+            /** Format: date-time */
+            created_at: string;
+            /**
+             * @description The body of the requests. event, the default: JSON in the form of Standard Webhooks. slack: an object with a text.
+             * @enum {string}
+             */
+            format?: "event" | "slack";
+            /** @description Labels that the executions must have. */
+            labels?: {
+                [key: string]: string;
+            };
+            name: string;
+            /** @description The ends that are reported; without it, failed, or none if there are alerts. */
+            on?: ("failed" | "succeeded" | "cancelled")[];
+            /** @description Present while the target gets nothing. Nothing of this time is sent later. */
+            paused?: components["schemas"]["NotificationPause"];
+            /** @description The queues of the executions, and of lanes. An asterisk stands for any text. Without it, all. */
+            queues?: string[];
+            /** @description A reference such as ${{ secrets.NAME }} to the secret that signs the requests in the form of Standard Webhooks. Without it, they are not signed. */
+            secret?: string;
+            /** Format: date-time */
+            updated_at: string;
+            updated_by?: string;
+            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. */
+            url: string;
+            /**
+             * Format: int64
+             * @description Counts the changes by operators, from 1.
+             */
+            version: number;
+            /** @description The workflows of the executions, and of dead letters and lanes. An asterisk stands for any text. Without it, all. */
+            workflows?: string[];
+        };
         TargetAnswer: {
             /** @description Whether the target may be called now; false after the end of a call. */
             open: boolean;
@@ -4496,6 +4673,13 @@ export interface components {
             step?: string;
             /** @description The external service, such as payments:charge. */
             target: string;
+        };
+        Targets: {
+            targets: components["schemas"]["Target"][];
+        };
+        TargetTested: {
+            /** @description The delivery: an execution of the workflow http. */
+            execution: string;
         };
         Task: {
             /** Format: int64 */
@@ -4565,6 +4749,10 @@ export interface components {
             id: string;
             /** @description The name of the event. */
             type?: string;
+        };
+        TestTarget: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
         };
         Token: {
             /** @enum {string} */
@@ -8704,6 +8892,362 @@ export interface operations {
                     "application/json": components["schemas"]["ChatError"];
                 };
             };
+        };
+    };
+    listNotificationTargets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Targets"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    getNotificationTarget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the target. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    putNotificationTarget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the target must have; otherwise 412. */
+                "If-Match"?: string;
+                /** @description An asterisk: there must be no such target; otherwise 412. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description The name of the target. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "url": "https://ops.example.org/belay",
+                 *       "workflows": [
+                 *         "billing-*"
+                 *       ],
+                 *       "alerts": [
+                 *         "dead_letter"
+                 *       ],
+                 *       "secret": "${{ secrets.OPS_HOOK }}"
+                 *     }
+                 */
+                "application/json": components["schemas"]["PutTarget"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    removeNotificationTarget: {
+        parameters: {
+            query?: {
+                /** @description The name of the actor, if the request needs no key. */
+                actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the target must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the target. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    pauseNotificationTarget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the target must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the target. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the receiver moves"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeTarget"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    resumeNotificationTarget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the change: a repeat with the same key does nothing more. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the version that the target must have; otherwise 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The name of the target. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "the receiver moves"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ChangeTarget"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Target"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    testNotificationTarget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the test: a repeat with the same key sends nothing more. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the target. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /** @example {} */
+                "application/json": components["schemas"]["TestTarget"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TargetTested"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
         };
     };
     pauseQueue: {

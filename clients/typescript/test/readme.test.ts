@@ -22,6 +22,7 @@ const outputs: Record<string, RegExp> = {
   documents: /^1 1\n$/,
   schedules: /^20\d\d-\d\d-\d\dT0[01]:00:00Z\nstarted ex_\w+\n$/,
   webhooks: /^started ex_\w+\n\[\s+\{\s+webhook: 'ship',\s+outcome: 'started',\s+execution: 'ex_\w+'\s+\}\s+\]\n$/,
+  notifications: /^failed the secret SLACK_URL is not allowed [^\n]+\n$/,
   workers: /^\d+\n$/,
 };
 
