@@ -76,7 +76,6 @@ func TestTargetsAreReadRarely(t *testing.T) {
 		e := engine.New(s, engine.Options{})
 		defer e.Close()
 		x := server{e, ""}
-		w := x.open(t, "w", "w", 10*time.Second)
 		reads := func(want int64) {
 			t.Helper()
 			if n := s.n.Swap(0); n != want {
@@ -84,7 +83,7 @@ func TestTargetsAreReadRarely(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		w = x.open(t, "v", "w", 10*time.Second)
+		w := x.open(t, "v", "w", 10*time.Second)
 		x.submit(t, "w")
 		run := x.won(t, w, 1)
 		reads(0)

@@ -159,8 +159,8 @@ func (c *RaiseAlerts) apply(w *world) (Reply, error) {
 
 // alertTime is the id of an occurrence of alerts: the time, and the version of the object of the alerts.
 func alertTime(now Time, version int64) (id belay.ExecutionID) {
-	binary.BigEndian.PutUint64(id[:], uint64(now.Time().UnixMilli())<<16) //nolint:gosec // not before 1970
-	binary.BigEndian.PutUint64(id[8:], uint64(version))                   //nolint:gosec // not negative
+	binary.BigEndian.PutUint64(id[:], uint64(now.Time().UnixMilli())<<16)
+	binary.BigEndian.PutUint64(id[8:], uint64(version))
 	return id
 }
 

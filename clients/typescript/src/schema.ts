@@ -1550,7 +1550,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a schedule
-         * @description Executions that it has started go on. 412: the schedule has another version.
+         * @description Executions that it has started go on. 409: a document defines the schedule; change the document. 412: the schedule has another version.
          */
         delete: operations["removeSchedule"];
         options?: never;
@@ -1695,7 +1695,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a webhook
-         * @description Executions that it has started go on. 412: the webhook has another version.
+         * @description Executions that it has started go on. 409: a document defines the webhook; change the document. 412: the webhook has another version.
          */
         delete: operations["removeWebhook"];
         options?: never;
@@ -1969,13 +1969,13 @@ export interface paths {
         get: operations["getDocument"];
         /**
          * Make a text the newest version of a document
-         * @description 201: there is a new version. 200: the newest version has this text already. Executions that were submitted before keep their version. 412: another version is the newest. 422: the text is not a valid document; errors names its problems with lines and columns.
+         * @description 201: there is a new version. 200: the newest version has this text already. Executions that were submitted before keep their version. If the text defines schedules or webhooks, the key also needs the scope submit; triggers names those that were created, changed or removed. 409: there is a schedule or webhook of such a name that the document does not define. 412: another version is the newest. 422: the text is not a valid document; errors names its problems with lines and columns.
          */
         put: operations["applyDocument"];
         post?: never;
         /**
          * Remove all versions of a document
-         * @description Executions that run keep their text. The number of a removed version is not used again. 412: another version is the newest.
+         * @description Executions that run keep their text. The number of a removed version is not used again. The schedules and webhooks of a document are removed with its last version. 412: another version is the newest.
          */
         delete: operations["removeDocument"];
         options?: never;
@@ -2067,7 +2067,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a version of a document
-         * @description Executions that run keep their text. The number of a removed version is not used again. 412: another version is the newest.
+         * @description Executions that run keep their text. The number of a removed version is not used again. The schedules and webhooks of a document are removed with its last version. 412: another version is the newest.
          */
         delete: operations["removeDocumentVersion"];
         options?: never;
@@ -2791,6 +2791,7 @@ export interface components {
             name: string;
             /** Format: int64 */
             size: number;
+            triggers?: components["schemas"]["DocumentTrigger"][];
             /** Format: int64 */
             version: number;
         };
@@ -2820,6 +2821,11 @@ export interface components {
             documents: components["schemas"]["DocumentInfo"][];
             next?: string;
         };
+        DocumentTrigger: {
+            change: string;
+            kind: string;
+            name: string;
+        };
         DocumentVersion: {
             /** Format: date-time */
             created_at: string;
@@ -2836,7 +2842,9 @@ export interface components {
             /** Format: int64 */
             default: number;
             name: string;
+            schedules?: string[];
             versions: components["schemas"]["DocumentVersion"][];
+            webhooks?: string[];
         };
         DoneEvent: {
             /** @enum {string} */
@@ -4167,6 +4175,8 @@ export interface components {
             created_at: string;
             /** @description Five fields (minute, hour, day of the month, month, day of the week), six with seconds first, or a descriptor such as @daily. Either cron or every is set. */
             cron?: string;
+            /** @description The stored document that defines the schedule. Only another version of the document changes or removes such a schedule. */
+            defined_by?: string;
             /**
              * @description The time between slots, at least 1s: the slots are its multiples since 1970.
              * @example 90s
@@ -4778,6 +4788,8 @@ export interface components {
         Webhook: {
             /** Format: date-time */
             created_at: string;
+            /** @description The stored document that defines the webhook. Only another version of the document changes or removes such a webhook. */
+            defined_by?: string;
             /** @description The number of deliveries by outcome: started, filtered, failed. */
             deliveries?: {
                 [key: string]: number;
@@ -9940,6 +9952,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
@@ -10407,6 +10420,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
@@ -11229,6 +11243,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
@@ -11495,6 +11510,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
