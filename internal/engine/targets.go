@@ -162,8 +162,12 @@ func (t *targetList) observe(b *batch) {
 // onHint does nothing: the list is never older than targetsAge.
 func (t *targetList) onHint(store.Hint) {}
 
+// maxDeliveries is about the largest number of deliveries to targets that one commit creates.
+const maxDeliveries = 2000
+
 // targetsOf returns the targets of notifications for a batch that may end executions, and nil for another batch. If a
-// target selects executions by labels, targets adds their labels to the needs of the batch.
+// target selects executions by labels, targetsOf adds their labels to the needs of the batch. It returns store.ErrSlow
+// if the batch must be split, because it may create too many deliveries.
 func (c *committer) targetsOf(ctx context.Context, b *batch) (*machine.Targets, error) {
 	var ending []belay.ExecutionID
 	needed := false
@@ -176,6 +180,9 @@ func (c *committer) targetsOf(ctx context.Context, b *batch) (*machine.Targets, 
 		return nil, nil
 	}
 	list, err := c.targets.recent(ctx)
+	if err == nil && len(b.commands) > 1 && len(ending)*list.Ends() > maxDeliveries {
+		return nil, store.ErrSlow
+	}
 	if err == nil && list.Labelled() {
 		b.need.Specs = append(b.need.Specs, ending...)
 	}

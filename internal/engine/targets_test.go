@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,11 +52,11 @@ func TestATargetCountsAtAnotherServer(t *testing.T) {
 	}
 }
 
-// targetReads counts how often the targets are read, and lets the reads fail.
+// targetReads counts how often the targets are read and how many specs the commits write, and lets the reads fail.
 type targetReads struct {
 	store.Store
-	n    atomic.Int64
-	fail atomic.Bool
+	n, most, all atomic.Int64
+	fail         atomic.Bool
 }
 
 func (s *targetReads) Query(ctx context.Context, q store.Query) (store.Found, error) {
@@ -66,6 +67,48 @@ func (s *targetReads) Query(ctx context.Context, q store.Query) (store.Found, er
 		}
 	}
 	return s.Store.Query(ctx, q)
+}
+
+func (s *targetReads) Commit(
+	ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes,
+) error {
+	return s.Store.Commit(ctx, need, func(r *machine.Rows) *machine.Changes {
+		c := decide(r)
+		s.most.Store(max(s.most.Load(), int64(len(c.Specs))))
+		s.all.Add(int64(len(c.Specs)))
+		return c
+	})
+}
+
+// Many targets do not make one commit create very many deliveries: the batch is split.
+func TestABatchOfManyDeliveriesIsSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &targetReads{Store: memory.New(time.Now)}
+		e := engine.New(s, engine.Options{})
+		defer e.Close()
+		x := server{e, ""}
+		for i := range belay.MaxNotificationTargets {
+			if _, err := e.PutNotificationTarget(t.Context(), everyEnd(fmt.Sprint("t", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const n = 100
+		var ids []belay.ExecutionID
+		for range n {
+			ids = append(ids, x.submit(t, "w"))
+		}
+		s.all.Store(0)
+		for _, id := range ids {
+			x.cancelled(t, id)
+		}
+		synctest.Wait()
+		if all := s.all.Load(); all != n*belay.MaxNotificationTargets {
+			t.Errorf("%d deliveries", all)
+		}
+		if most := s.most.Load(); most > 2000 || most < 500 {
+			t.Errorf("a commit has %d deliveries", most)
+		}
+	})
 }
 
 // The targets are read once in a second at most, and not for batches that end nothing. If they cannot be read, no

@@ -83,6 +83,17 @@ func (t *Targets) Labelled() bool {
 	return slices.ContainsFunc(t.all, func(x notifyTarget) bool { return x.Paused == nil && len(x.Terms.Labels) > 0 })
 }
 
+// Ends is the number of targets that may get the end of an execution.
+func (t *Targets) Ends() (n int) {
+	for i := range t.all {
+		x := &t.all[i]
+		if x.Paused == nil && (len(x.Terms.On) > 0 || len(x.Terms.Alerts) == 0) {
+			n++
+		}
+	}
+	return n
+}
+
 // Wants reports whether a target gets alerts of this kind.
 func (t *Targets) Wants(a belay.Alert) bool {
 	return slices.ContainsFunc(t.all, func(x notifyTarget) bool { return x.gets(a) })
