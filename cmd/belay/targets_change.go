@@ -93,7 +93,8 @@ func (f *targetFlags) target(name string) (belay.NotificationTarget, error) {
 	if t.Labels, err = pairs("label", f.labels); err != nil {
 		return t, err
 	}
-	return t, belay.CheckNotificationTarget("notify set", &t)
+	err = belay.CheckNotificationTarget("notify set", &t)
+	return t, err
 }
 
 func (a *app) setTargetCommand() *cobra.Command {
@@ -182,12 +183,13 @@ func rulesFor(t *belay.NotificationTarget) (names, rules []string) {
 			host = u.Host
 		}
 	}
+	shown := secretref.Shown(t.URL)
 	for _, name := range append(secretref.References(t.URL), secretref.References(t.Secret)...) {
 		if slices.Contains(names, name) {
 			continue
 		}
 		rule := name + " for http"
-		if m := secretReference.FindStringSubmatch(t.URL); m == nil || m[1] != name {
+		if shown != "["+name+"]" {
 			rule += " to " + host
 		}
 		names, rules = append(names, name), append(rules, rule)

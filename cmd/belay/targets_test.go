@@ -185,3 +185,21 @@ func TestReceiversAreShownWithoutCredentials(t *testing.T) {
 		}
 	}
 }
+
+// Rule: belay names the rules that allow the requests of a target to use its secrets.
+func TestRulesForTheSecretsOfATarget(t *testing.T) {
+	for _, x := range []struct{ url, secret, want string }{
+		{"https://example.org/", "", ""},
+		{"https://example.org:8443/", "${{ secrets.S }}", "S for http to example.org:8443"},
+		{"https://example.org/${{ secrets.A }}?b=${{ secrets.B }}&c=${{ secrets.A }}", "${{ secrets.B }}",
+			"A for http to example.org; B for http to example.org"},
+		{"${{ secrets.A }}", "${{ secrets.S }}", "A for http; S for http to HOST"},
+		{"${{ secrets.A }}/${{ secrets.B }}", "", "A for http to HOST; B for http to HOST"},
+	} {
+		to := belay.NotificationTarget{Notification: belay.Notification{URL: x.url, Secret: x.secret}}
+		names, rules := rulesFor(&to)
+		if got := strings.Join(rules, "; "); got != x.want || len(names) != len(rules) {
+			t.Errorf("%s signed with %q: %q for %q, want %q", x.url, x.secret, rules, names, x.want)
+		}
+	}
+}
