@@ -197,14 +197,18 @@ type Library interface {
 	// deprecated; if there is none, Document returns CodeConflict. It returns CodeNotFound if there
 	// is no such version.
 	Document(ctx context.Context, name string, version int) (Document, error)
-	// ApplyDocument makes a text the newest version of a document. If the newest version has this
-	// text, nothing changes. It returns CodeConflict if IfVersion or IfNew do not hold, or if there
-	// are too many documents or versions. A server also checks the text, and returns CodeInvalid with
-	// its problems; the Backend of an engine in this process does not.
+	// ApplyDocument makes a text the newest version of a document, and in the same commit makes the
+	// schedules and webhooks of the document those that the text defines under its key on. If the newest
+	// version has this text, there is no new version. It returns CodeConflict if IfVersion or IfNew do
+	// not hold, if there are too many documents, versions, schedules or webhooks, or if there is a schedule
+	// or webhook of the same name that the document does not define. It returns CodeInvalid if a schedule
+	// or webhook is wrong. A server also checks the rest of the text, and returns CodeInvalid with its
+	// problems; the Backend of an engine in this process does not.
 	ApplyDocument(ctx context.Context, a DocumentApply) (DocumentApplied, error)
 	// ChangeDocument deprecates, restores or removes versions, and returns the version after the
-	// change; of a removed version only Name and Version are set. A change that was made before
-	// changes nothing. It returns CodeNotFound if there is no such version.
+	// change; of a removed version only Name and Version are set. The removal of the last version
+	// removes the schedules and webhooks of the document too. A change that was made before changes
+	// nothing. It returns CodeNotFound if there is no such version.
 	ChangeDocument(ctx context.Context, c DocumentChange) (DocumentVersion, error)
 }
 
@@ -216,8 +220,8 @@ type Scheduler interface {
 	Schedule(ctx context.Context, name string) (ScheduleInfo, error)
 	// PutSchedule creates a schedule or changes its terms. If the schedule has these terms already,
 	// nothing changes. It returns CodeInvalid if the terms are wrong, CodeNotFound if they name a
-	// document that is not stored, and CodeConflict if IfVersion or IfNew do not hold, or if there
-	// are too many schedules.
+	// document that is not stored, and CodeConflict if IfVersion or IfNew do not hold, if there are
+	// too many schedules, or if a document defines the schedule.
 	PutSchedule(ctx context.Context, p SchedulePut) (SchedulePutResult, error)
 	// ChangeSchedule carries out an action on a schedule. It returns CodeNotFound if there is no such
 	// schedule. A repeated ScheduleRun or ScheduleBackfill with the same Op starts nothing again.

@@ -123,8 +123,8 @@ func (w *world) hold(row KeyRow) {
 		return
 	}
 	row.Was = old.Execution
-	if e := w.execs[old.Execution]; e != nil && e.New { // the key was written earlier in this batch
-		i := slices.IndexFunc(w.out.Keys, func(k KeyRow) bool { return k.Key == row.Key })
+	i := slices.IndexFunc(w.out.Keys, func(k KeyRow) bool { return k.Key == row.Key })
+	if i >= 0 { // the key was written earlier in this batch
 		row.Was = w.out.Keys[i].Was
 		w.out.Keys[i] = row
 		return

@@ -111,6 +111,23 @@ func TestAContentSubmittedAgainByID(t *testing.T) {
 	}
 }
 
+// A repetition under the same id, after the execution was deleted and its key was not yet, creates the execution again.
+func TestAContentSubmittedAgainAfterItsDeletion(t *testing.T) {
+	s := newStage(t)
+	first := s.submission(byContent)
+	s.do(first)
+	s.do(s.act(first.ID, belay.ActionCancel))
+	delete(s.records, first.ID)
+	again := &Submit{Submission: first.Submission}
+	changes, r := s.batch(again, s.act(first.ID, belay.ActionCancel), s.submission(byContent))
+	if r[0].Err != nil || r[0].ID != first.ID || r[0].Replayed || r[2].Err != nil || r[2].ID == first.ID {
+		t.Errorf("answers %+v", r)
+	}
+	if len(changes.Keys) != 1 || changes.Keys[0].Was != first.ID || changes.Keys[0].Execution != r[2].ID {
+		t.Errorf("written %+v", changes.Keys)
+	}
+}
+
 // Several submissions of one content in a batch create one execution. If executions give up the
 // content within a batch, the batch still writes the key of the content only once.
 func TestOneContentInOneBatch(t *testing.T) {

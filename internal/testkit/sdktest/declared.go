@@ -204,11 +204,11 @@ var declared = []testCase{
 
 	{"applies at the same time follow each other, and the triggers of the last one are left", func(e *env) {
 		var wg sync.WaitGroup
-		for i := range 8 {
+		for i := range 5 { // each apply can lose against four others
 			wg.Go(func() {
 				key := "    " + string(rune('a'+i))
 				_, err := e.apply("d", withTriggers("d", key+": {every: 1m}\n", key+": {scheme: cloudevents}\n"))
-				if err != nil && belay.CodeOf(err) != belay.CodeConflict {
+				if err != nil {
 					e.Errorf("apply %s: %v", key, err)
 				}
 			})
