@@ -18,13 +18,16 @@ type Triggers struct {
 	keys map[string]at // the positions of the keys, by the names of the triggers after their kinds
 }
 
-// ParseTriggers reads only the triggers of a document, and the name that the document gives itself. A text that is no
-// document has no triggers. file names the document in the problems.
+// ParseTriggers reads only the triggers of a document, and the name that the document gives itself. A text that cannot
+// be parsed has problems and no triggers. file names the document in the problems.
 func ParseTriggers(file, text string) (name string, t *Triggers, problems Problems) {
 	r := &report{file: file, words: documentWords}
 	n := parse([]byte(text), r)
 	on := n.get("on")
-	if on == nil || len(r.list) > 0 {
+	if len(r.list) > 0 {
+		return "", &Triggers{}, r.sorted()
+	}
+	if on == nil {
 		return "", &Triggers{}, nil
 	}
 	name = n.get("name").text()

@@ -20,6 +20,8 @@ const (
 	// alertRows is the largest number of dead letters and of lanes that a look reads; alertGates is the largest
 	// number of gates in a page, and alertPages the largest number of pages.
 	alertRows, alertGates, alertPages = 500, 1000, 20
+	// alertBytes is the largest size of the dead letters that a look reads.
+	alertBytes = 4 << 20
 )
 
 // alerter looks for what operators want to know at once: dead letters, open circuit breakers, lanes without a worker.
@@ -29,6 +31,7 @@ type alerter struct {
 	engine *Engine
 	wake   chan struct{}
 	due    atomic.Bool // the sweeper has found the object of the alerts due
+	outage outage
 }
 
 func newAlerter(e *Engine) *alerter { return &alerter{engine: e, wake: make(chan struct{}, 1)} }
@@ -63,72 +66,98 @@ func (a *alerter) onHint(store.Hint) {}
 
 // run looks for alerts until ctx ends.
 func (a *alerter) run(ctx context.Context) {
-	var raised time.Time // when the newest alert was sent
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.wake:
 		}
-		if !a.due.Load() && !retry.Sleep(ctx, max(alertSoon, alertPause-time.Since(raised))) {
+		err := a.settled(ctx)
+		if err == nil {
+			err = a.look(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
 			return
+		case err == nil:
+			a.due.Store(false) // the sweeper may have found the object due once more during the look
+			a.outage.end()
+			continue
+		case belay.CodeOf(err) != belay.CodeConflict && a.outage.begin():
+			a.engine.log.Warn("look for alerts", "error", err)
 		}
-		a.due.Store(false)
-		sent, err := a.look(ctx)
-		if sent > 0 {
-			raised = time.Now()
-		}
-		if err != nil {
-			if belay.CodeOf(err) != belay.CodeConflict && ctx.Err() == nil && a.engine.outage.begin() {
-				a.engine.log.Warn("look for alerts", "error", err)
-			}
-			retry.Sleep(ctx, alertAgain)
-			a.engine.sweeper.nudge() // finds the object due again, if no other server has looked meanwhile
-		}
+		retry.Sleep(ctx, alertAgain)
+		a.engine.sweeper.nudge() // finds the object due again, if no other server has looked meanwhile
 	}
 }
 
-// look reads what there is to know and sends it to the rules. It returns the number of alerts.
-func (a *alerter) look(ctx context.Context) (int, error) {
+// settled waits for further changes before a look that a change has asked for, and longer after an alert.
+func (a *alerter) settled(ctx context.Context) error {
+	if a.due.Load() || !retry.Sleep(ctx, alertSoon) {
+		return nil
+	}
+	o, err := a.engine.object(ctx, machine.AlertsRef())
+	if err != nil || o == nil {
+		return err
+	}
+	state, err := machine.AlertStateOf(o)
+	if err == nil && state.RaisedAt != 0 {
+		retry.Sleep(ctx, state.RaisedAt.Add(alertPause).Sub(a.engine.store.Now()))
+	}
+	return err
+}
+
+// look reads what there is to know and sends it to the rules.
+func (a *alerter) look(ctx context.Context) error {
 	r := &a.engine.Reader
 	o, err := r.object(ctx, machine.AlertsRef())
 	if err != nil || o == nil {
-		return 0, err
+		return err
 	}
 	state, err := machine.AlertStateOf(o)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	o, err = r.object(ctx, machine.TargetsRef())
 	if err != nil {
-		return 0, err
+		return err
 	}
 	targets, err := machine.TargetsOf(o)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	c := &machine.RaiseAlerts{Version: state.Version}
-	if targets.Wants(belay.AlertDeadLetter) {
-		err = a.letters(ctx, c, state.LettersFrom)
-	}
-	if err == nil && targets.Wants(belay.AlertBreakerOpen) {
+	if targets.Wants(belay.AlertBreakerOpen) {
 		err = a.breakers(ctx, c)
 	}
 	if err == nil && targets.Wants(belay.AlertNoWorker) {
 		err = a.lanes(ctx, c)
 	}
+	if err == nil && targets.Wants(belay.AlertDeadLetter) { // last, since new ones arrive meanwhile
+		err = a.letters(ctx, c, state.LettersFrom, targets)
+	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	reply, err := a.engine.do(ctx, c)
-	return reply.Alerts, err
+	if reply.Refused > 0 {
+		a.engine.log.Error("alerts could not be sent", "refused", reply.Refused)
+	}
+	return err
 }
 
-// letters finds the dead letters since a time.
-func (a *alerter) letters(ctx context.Context, c *machine.RaiseAlerts, from machine.Time) error {
+// letters finds the dead letters since a time that a target may want.
+func (a *alerter) letters(
+	ctx context.Context, c *machine.RaiseAlerts, from machine.Time, targets *machine.Targets,
+) error {
+	c.LettersAt = a.engine.store.Now()
 	found, err := a.engine.store.Query(ctx, store.Query{
-		Of: store.Letters, Limit: alertRows,
-		Letters: store.LetterQuery{Newest: store.Newest[store.Letter]{Since: from}},
+		Of: store.Letters, Limit: alertRows, Bytes: alertBytes,
+		Letters: store.LetterQuery{Newest: store.Newest[store.Letter]{
+			Since: from, Scan: lettersScanned, Matches: func(l store.Letter) bool {
+				return !belay.IsNotificationID(l.Execution) && targets.WantsLetter(l.Workflow)
+			},
+		}},
 	})
 	if err != nil {
 		return err
@@ -168,8 +197,8 @@ func (a *alerter) breakers(ctx context.Context, c *machine.RaiseAlerts) error {
 	return nil
 }
 
-// lanes finds the lanes that have due executions and no worker. It leaves out lanes whose queue or workflow has a shut
-// gate, because an operator who pauses a queue may well stop its workers.
+// lanes finds the lanes that have due executions and no worker. It leaves out lanes whose queue or workflow is
+// paused, because an operator who pauses a queue may well stop its workers.
 func (a *alerter) lanes(ctx context.Context, c *machine.RaiseAlerts) error {
 	found, err := a.engine.store.Query(ctx, store.Query{Of: store.DueLanes, Limit: alertRows})
 	if err != nil || len(found.Heads) == 0 {
@@ -187,19 +216,12 @@ func (a *alerter) lanes(ctx context.Context, c *machine.RaiseAlerts) error {
 	if lanes, err = a.engine.sweeper.understaffed.untaken(ctx, lanes); err != nil || len(lanes) == 0 {
 		return err
 	}
-	alone := make([]store.LaneHead, len(lanes))
-	for i := range lanes {
-		alone[i] = heads[lanes[i].ID]
-	}
-	gates, err := a.engine.laneGates(ctx, alone)
+	paused, err := a.paused(ctx)
 	if err != nil {
 		return err
 	}
 	for _, l := range lanes {
-		shut := false
-		for _, g := range gates[l.ID] {
-			shut = shut || !g.Open
-		}
+		shut := paused[belay.Gate(belay.GateQueue, l.Queue)] || paused[belay.Gate(belay.GateWorkflow, l.Workflow)]
 		if h := heads[l.ID]; !shut {
 			c.Lanes = append(c.Lanes, machine.UnstaffedLane{ID: l.ID, AlertLane: belay.AlertLane{
 				Queue: l.Queue, Workflow: l.Workflow, Version: l.Version, Labels: l.Labels, DueSince: h.At.Time(),
@@ -208,4 +230,27 @@ func (a *alerter) lanes(ctx context.Context, c *machine.RaiseAlerts) error {
 		}
 	}
 	return nil
+}
+
+// paused reads which queues and workflows are paused.
+func (a *alerter) paused(ctx context.Context) (map[belay.GateID]bool, error) {
+	out := make(map[belay.GateID]bool)
+	for _, kind := range []string{belay.GateQueue, belay.GateWorkflow} {
+		f := belay.GateFilter{Kind: kind, Limit: alertGates}
+		for range alertPages {
+			page, err := a.engine.Gates(ctx, f)
+			if err != nil {
+				return nil, err
+			}
+			for i := range page.Gates {
+				if g := &page.Gates[i]; g.Pause != nil {
+					out[g.ID] = true
+				}
+			}
+			if f.Cursor = page.Next; f.Cursor == "" {
+				break
+			}
+		}
+	}
+	return out, nil
 }

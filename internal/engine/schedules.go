@@ -239,8 +239,8 @@ func (f *firing) offer(objects []*machine.Object) {
 }
 
 const (
-	// firePause is when the sweeper looks for further slots that are due, and fireAgain when it looks again for slots
-	// that could not be started.
+	// firePause is when the sweeper looks for further slots that are due, and fireAgain when it looks again for
+	// slots that could not be started.
 	firePause, fireAgain = time.Millisecond, 200 * time.Millisecond
 )
 

@@ -165,9 +165,13 @@ func (t *targetList) onHint(store.Hint) {}
 // maxDeliveries is about the largest number of deliveries to targets that one commit creates.
 const maxDeliveries = 2000
 
+// maxLabelled is the largest number of executions of a batch whose submissions are read because of labels: their inputs
+// may be large.
+const maxLabelled = 100
+
 // targetsOf returns the targets of notifications for a batch that may end executions, and nil for another batch. If a
 // target selects executions by labels, targetsOf adds their labels to the needs of the batch. It returns store.ErrSlow
-// if the batch must be split, because it may create too many deliveries.
+// if the batch must be split, because it may create too many deliveries or read too many submissions.
 func (c *committer) targetsOf(ctx context.Context, b *batch) (*machine.Targets, error) {
 	var ending []belay.ExecutionID
 	needed := false
@@ -180,7 +184,8 @@ func (c *committer) targetsOf(ctx context.Context, b *batch) (*machine.Targets, 
 		return nil, nil
 	}
 	list, err := c.targets.recent(ctx)
-	if err == nil && len(b.commands) > 1 && len(ending)*list.Ends() > maxDeliveries {
+	if err == nil && len(b.commands) > 1 && (len(ending)*list.Ends() > maxDeliveries ||
+		list.Labelled() && len(ending) > maxLabelled) {
 		return nil, store.ErrSlow
 	}
 	if err == nil && list.Labelled() {

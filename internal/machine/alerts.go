@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,8 @@ type alertsBody struct {
 	Breakers []string `json:"breakers,omitempty"`
 	// Lanes are the lanes that had no worker at the last look.
 	Lanes map[LaneID]unstaffed `json:"lanes,omitempty"`
+	// RaisedAt is when the newest alert was sent.
+	RaisedAt Time `json:"raised_at,omitzero"`
 }
 
 // unstaffed is the state of a lane without a worker.
@@ -56,6 +59,7 @@ type unstaffed struct {
 type AlertState struct {
 	Version     int64 // of the object
 	LettersFrom Time  // dead letters from this time on are to be found
+	RaisedAt    Time  // when the newest alert was sent; 0 for never
 }
 
 // AlertStateOf decodes the object of the alerts.
@@ -64,7 +68,7 @@ func AlertStateOf(o *Object) (AlertState, error) {
 	if err != nil {
 		return AlertState{}, err
 	}
-	return AlertState{o.Version, b.LettersFrom}, nil
+	return AlertState{o.Version, b.LettersFrom, b.RaisedAt}, nil
 }
 
 // watchAlerts makes the engine look for the alerts that targets want, or stop looking if there are none.
@@ -98,7 +102,7 @@ func (w *world) writeAlerts(b *alertsBody, t *Targets, next Time) error {
 		b.Lanes = nil
 	}
 	if !slices.ContainsFunc(belay.Alerts, t.Wants) {
-		next = 0
+		next, b.RaisedAt = 0, 0
 	}
 	body, err := alertsCodec.encode(b)
 	if err != nil {
@@ -113,9 +117,10 @@ func (w *world) writeAlerts(b *alertsBody, t *Targets, next Time) error {
 // refuse it if another look, or a change of the targets, has come in between.
 type RaiseAlerts struct {
 	Version int64 // of the object of the alerts, read before everything else
-	// Letters are the dead letters since AlertState.LettersFrom, the newest first. MoreLetters says that there are
-	// more.
+	// Letters are the dead letters since AlertState.LettersFrom that a target may want, the newest first, as they
+	// were at LettersAt. MoreLetters says that there are more.
 	Letters     []belay.AlertLetter
+	LettersAt   Time
 	MoreLetters bool
 	// Breakers are all circuit breakers that have opened and not closed since, except those that an operator has
 	// forced and those of deliveries.
@@ -154,7 +159,10 @@ func (c *RaiseAlerts) apply(w *world) (Reply, error) {
 	r.letters(b, c)
 	r.breakers(b, c)
 	r.lanes(b, c)
-	return Reply{Alerts: r.sent}, w.writeAlerts(b, r.targets, r.next)
+	if r.sent > 0 {
+		b.RaisedAt = w.Now
+	}
+	return Reply{Alerts: r.sent, Refused: r.refused}, w.writeAlerts(b, r.targets, r.next)
 }
 
 // alertTime is the id of an occurrence of alerts: the time, and the version of the object of the alerts.
@@ -171,6 +179,7 @@ type raising struct {
 	at      belay.ExecutionID // the occurrence
 	next    Time              // when to look again
 	sent    int
+	refused int // alerts whose delivery was refused
 }
 
 // letters sends the dead letters that are new.
@@ -184,7 +193,7 @@ func (r *raising) letters(b *alertsBody, c *RaiseAlerts) {
 		seen[ref] = true
 	}
 	keep := make([]LetterRef, 0, min(len(c.Letters), maxAlertMemory))
-	from := max(b.LettersFrom, r.w.Now.Add(-letterOverlap))
+	from := max(b.LettersFrom, min(r.w.Now, c.LettersAt).Add(-letterOverlap))
 	for i := range c.Letters {
 		l := &c.Letters[i]
 		ref, at := LetterRef{l.Execution, l.Generation}, At(l.At)
@@ -214,8 +223,14 @@ func (r *raising) letters(b *alertsBody, c *RaiseAlerts) {
 		more := ""
 		if c.MoreLetters {
 			more = "more than "
+			d.Count = max(1, len(mine)) // some of the others may be for this target
 		}
-		d.Text = fmt.Sprintf("%s%s arrived: %s; `belay dead ls` lists them", more, plural(len(mine), "dead letter"), tally(names))
+		d.Text = fmt.Sprintf("%s%s arrived: %s; `belay dead ls` lists them", more, plural(len(mine), "dead letter"),
+			tally(names))
+		if len(mine) == 0 {
+			d.Text = fmt.Sprintf("more than %d dead letters arrived, so that not all could be examined; `belay dead "+
+				"ls` lists them", len(c.Letters))
+		}
 		return d
 	})
 }
@@ -277,6 +292,7 @@ func (r *raising) lanes(b *alertsBody, c *RaiseAlerts) {
 		})
 		names := make([]string, len(mine))
 		for i := range mine {
+			mine[i] = shortLane(mine[i])
 			names[i] = mine[i].Workflow + " in queue " + mine[i].Queue
 		}
 		d := belay.AlertData{Count: len(mine), Lanes: mine[:min(len(mine), belay.MaxAlertItems)]}
@@ -287,6 +303,32 @@ func (r *raising) lanes(b *alertsBody, c *RaiseAlerts) {
 	})
 }
 
+const (
+	// maxLaneLabels is the largest number of labels of a lane in an alert, and maxLaneText the largest size of
+	// their names and values, and of the names of queues, workflows and versions.
+	maxLaneLabels = 5
+	maxLaneText   = 60
+)
+
+// shortLane bounds the texts of a lane, which submissions choose. Otherwise a lane with large labels could make an
+// alert too large to be sent, and the lanes beside it would be silent too.
+func shortLane(l belay.AlertLane) belay.AlertLane {
+	l.Queue, l.Workflow, l.Version = clip(l.Queue, maxLaneText), clip(l.Workflow, maxLaneText),
+		clip(l.Version, maxLaneText)
+	labels := l.Labels
+	l.Labels = nil
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if len(l.Labels) == maxLaneLabels {
+			break
+		}
+		if l.Labels == nil {
+			l.Labels = make(map[string]string, maxLaneLabels)
+		}
+		l.Labels[clip(name, maxLaneText)] = clip(labels[name], maxLaneText)
+	}
+	return l
+}
+
 // raise sends an alert to each target that wants it. of makes the alert for a target; its Count is 0 if there is
 // nothing to say.
 func (r *raising) raise(a belay.Alert, of func(*belay.NotificationTarget) belay.AlertData) {
@@ -295,8 +337,13 @@ func (r *raising) raise(a belay.Alert, of func(*belay.NotificationTarget) belay.
 		if !t.gets(a) {
 			continue
 		}
-		if d := of(&t.Terms); d.Count > 0 && r.w.sendAlert(a, &t.Terms, d, r.at, "") {
+		d := of(&t.Terms)
+		switch {
+		case d.Count == 0:
+		case r.w.sendAlert(a, &t.Terms, d, r.at, ""):
 			r.sent++
+		default:
+			r.refused++
 		}
 	}
 }

@@ -381,27 +381,30 @@ func (w *world) leaveAll(e *Execution) {
 	if e.Gates != nil && e.Gates.Concurrency != nil {
 		id := e.gateOf(PlaceLimit)
 		w.place(Place{Gate: id, Execution: e.ID, Gone: true})
-		w.Members = slices.DeleteFunc(w.Members, func(m Place) bool { return m.Gate == id && m.Execution == e.ID })
 		if g := w.gate(id); g != nil {
+			w.Members = slices.DeleteFunc(w.Members, func(m Place) bool { return m.Gate == id && m.Execution == e.ID })
 			g.members--
 		}
 	}
 }
 
-// join makes an execution a member of the limit that it names.
+// join makes an execution a member of the limit that it names. No command looks for the members of a gate that the
+// batch has not read.
 func (w *world) join(e *Execution) {
 	if e.Gates != nil && e.Gates.Concurrency != nil {
 		id := e.gateOf(PlaceLimit)
 		w.place(Place{Gate: id, Execution: e.ID})
+		g := w.gate(id)
+		if g == nil {
+			return
+		}
 		// The oldest come first. An execution that is reopened may be older than other members.
 		at := slices.IndexFunc(w.Members, func(m Place) bool { return m.Gate == id && e.ID.Compare(m.Execution) < 0 })
 		if at < 0 {
 			at = len(w.Members)
 		}
 		w.Members = slices.Insert(w.Members, at, Place{Gate: id, Execution: e.ID})
-		if g := w.gate(id); g != nil {
-			g.members++
-		}
+		g.members++
 	}
 }
 
@@ -433,11 +436,20 @@ func (w *world) withdraw(e *Execution) {
 // place adds the row p of an execution in a gate to the changes of the batch. It replaces an earlier
 // change of the same row.
 func (w *world) place(p Place) {
-	for _, have := range w.out.Places {
-		if have.Gate == p.Gate && have.Execution == p.Execution {
-			*have = p
-			return
-		}
+	at := placeAt{p.Gate, p.Execution}
+	if have := w.placed[at]; have != nil {
+		*have = p
+		return
 	}
+	if w.placed == nil {
+		w.placed = make(map[placeAt]*Place)
+	}
+	w.placed[at] = &p
 	w.out.Places = append(w.out.Places, &p)
+}
+
+// placeAt is the key of a row of an execution in a gate.
+type placeAt struct {
+	gate      belay.GateID
+	execution belay.ExecutionID
 }

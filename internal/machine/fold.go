@@ -244,8 +244,9 @@ type Reply struct {
 	Target    belay.TargetAnswer
 	// NotificationTarget is a target of notifications after a change; after a removal, before it.
 	NotificationTarget belay.NotificationTargetInfo
-	// Alerts is the number of alerts that RaiseAlerts has sent.
-	Alerts int
+	// Alerts is the number of alerts that RaiseAlerts has sent, and Refused the number of those that could not be
+	// sent.
+	Alerts, Refused int
 	// NoClaims says that a claim won nothing because its worker is cordoned or unhealthy.
 	NoClaims bool
 	// Worker is the new state of a session, if a health probe has changed it.

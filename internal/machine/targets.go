@@ -2,6 +2,8 @@ package machine
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -21,8 +23,8 @@ func TargetsRef() ObjectRef { return targetsCodec.ref("all") }
 
 // targetsBody is the body of the object of all targets.
 type targetsBody struct {
-	Targets []notifyTarget `json:"targets,omitempty"` // in the order of their names
-	Done    []targetEdit   `json:"done,omitempty"`
+	Targets targetList   `json:"targets,omitempty"` // in the order of their names
+	Done    []targetEdit `json:"done,omitempty"`
 }
 
 // notifyTarget is a target with its state. The changes that the targets remember are in the body of the object, so that
@@ -32,11 +34,44 @@ type notifyTarget struct {
 	Terms belay.NotificationTarget `json:"terms"`
 }
 
+// targetList decodes targets one by one. A target that a newer version has written in a way that this version does not
+// know gets nothing and can be removed or set again. Otherwise no execution could end.
+type targetList []notifyTarget
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *targetList) UnmarshalJSON(b []byte) error {
+	var all []json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	for _, raw := range all {
+		var t notifyTarget
+		if json.Unmarshal(raw, &t) != nil {
+			var known struct {
+				edited
+				Terms struct {
+					Name string `json:"name"`
+					URL  string `json:"url"`
+				} `json:"terms"`
+			}
+			if err := json.Unmarshal(raw, &known); err != nil {
+				return err
+			}
+			t = notifyTarget{edited: known.edited}
+			t.Terms.Name, t.Terms.URL = known.Terms.Name, known.Terms.URL
+			t.Paused = &paused{At: t.EditedAt, By: System, Reason: "this version of Belay cannot read it; set it again"}
+		}
+		*l = append(*l, t)
+	}
+	return nil
+}
+
 // targetEdit is a change by an operator.
 type targetEdit struct {
 	Op     belay.OpID `json:"op"`
 	Action string     `json:"action"`
 	Name   string     `json:"name"`
+	Hash   string     `json:"hash,omitempty"` // of the terms
 }
 
 // maxTargetEdits is how many changes of targets the object remembers.
@@ -97,6 +132,13 @@ func (t *Targets) Ends() (n int) {
 // Wants reports whether a target gets alerts of this kind.
 func (t *Targets) Wants(a belay.Alert) bool {
 	return slices.ContainsFunc(t.all, func(x notifyTarget) bool { return x.gets(a) })
+}
+
+// WantsLetter reports whether a target gets alerts about the dead letters of a workflow.
+func (t *Targets) WantsLetter(workflow string) bool {
+	return slices.ContainsFunc(t.all, func(x notifyTarget) bool {
+		return x.gets(belay.AlertDeadLetter) && matchesAny(x.Terms.Workflows, workflow)
+	})
 }
 
 func (t *notifyTarget) gets(a belay.Alert) bool {
@@ -212,10 +254,11 @@ func (c *PutTarget) apply(w *world) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	done := targetEdit{Op: c.Op, Action: "put", Name: c.Name}
+	sum := sha256.Sum256(terms)
+	done := targetEdit{Op: c.Op, Action: "put", Name: c.Name, Hash: hex.EncodeToString(sum[:16])}
 	i, exists := t.find(c.Name)
 	if found, err := t.repeated(op, done); found || err != nil {
-		return t.reply(i, exists, true), err
+		return t.again(op, c.Name, i, exists, err)
 	}
 	var is notifyTarget
 	if exists {
@@ -266,7 +309,10 @@ func (c *ChangeTarget) apply(w *world) (Reply, error) {
 	done := targetEdit{Op: c.Op, Action: string(c.Action), Name: c.Name}
 	i, exists := t.find(c.Name)
 	if found, err := t.repeated(op, done); found || err != nil {
-		return t.reply(i, exists, true), err
+		if err == nil && c.Action == belay.NotificationTargetRemove {
+			return Reply{Replayed: true}, nil
+		}
+		return t.again(op, c.Name, i, exists, err)
 	}
 	if !exists {
 		return Reply{}, noTarget(op, c.Name)
@@ -335,6 +381,14 @@ func (t *targets) reply(i int, exists, replayed bool) Reply {
 		r.NotificationTarget = t.body.Targets[i].view()
 	}
 	return r
+}
+
+// again answers the repetition of a change. The target may have been removed since.
+func (t *targets) again(op, name string, i int, exists bool, err error) (Reply, error) {
+	if err == nil && !exists {
+		err = noTarget(op, name)
+	}
+	return t.reply(i, exists, true), err
 }
 
 // repeated reports whether a change was carried out before, and refuses another change with its operation.

@@ -128,6 +128,7 @@ func targetSteps() []targetStep {
 		{put(fresh, op(1)), "", "t v1"},
 		{put(fresh), belay.CodeConflict, "t v1"},
 		{change(pause, changeOp(1)), belay.CodeIdempotencyMismatch, "t v1"},
+		{put(url("https://another/"), op(1)), belay.CodeIdempotencyMismatch, "t v1"},
 		{put(), "", "t v1"},
 		{put(url("https://other/"), version(2)), belay.CodeConflict, "t v1"},
 		{put(url("https://other/"), version(1)), "", "t v2"},
@@ -149,6 +150,7 @@ func targetSteps() []targetStep {
 		{change(remove, changeOp(9)), "", "a v1, z v2 paused"},
 		{change(remove, changeOp(9)), "", "a v1, z v2 paused"}, // the repetition of a removal
 		{change(remove), belay.CodeNotFound, "a v1, z v2 paused"},
+		{put(fresh, op(1)), belay.CodeNotFound, "a v1, z v2 paused"}, // what it has created was removed
 		{put(), "", "a v1, t v1, z v2 paused"},
 	}
 }
@@ -315,7 +317,7 @@ func (s *stage) alertsTo(name string) string {
 // look looks for alerts as the engine does.
 func (s *stage) look(with func(*RaiseAlerts)) {
 	s.t.Helper()
-	c := &RaiseAlerts{Version: s.objects[AlertsRef()].Version}
+	c := &RaiseAlerts{Version: s.objects[AlertsRef()].Version, LettersAt: s.now}
 	with(c)
 	s.do(c)
 }
@@ -396,6 +398,7 @@ func TestAlertsAreBounded(t *testing.T) {
 	s := newStage(t)
 	s.do(putTo(func(p *belay.NotificationTargetPut) { p.Alerts, p.Format = belay.Alerts, belay.FormatSlack }))
 	s.do(putTo(func(p *belay.NotificationTargetPut) { p.Name, p.Alerts = "u", belay.Alerts }))
+	var lanes []UnstaffedLane
 	s.look(func(c *RaiseAlerts) {
 		for i := range 1000 {
 			name := fmt.Sprintf("<!here> %d%s", i, strings.Repeat("y", 180))
@@ -403,21 +406,108 @@ func TestAlertsAreBounded(t *testing.T) {
 				Execution: belay.ExecutionID{1, byte(i >> 8), byte(i)}, Generation: 1, Workflow: name, At: s.now.Time(),
 			})
 			c.Breakers = append(c.Breakers, belay.AlertBreaker{Target: name})
-			c.Lanes = append(c.Lanes, UnstaffedLane{LaneID(i), belay.AlertLane{Queue: name, Workflow: name}})
+			labels := make(map[string]string)
+			for k := range belay.MaxLabels {
+				labels[fmt.Sprint(k, strings.Repeat("<", 190))] = strings.Repeat("<", 200)
+			}
+			c.Lanes = append(c.Lanes, UnstaffedLane{LaneID(i), belay.AlertLane{
+				Queue: name, Workflow: name, Labels: labels,
+			}})
 		}
 		c.MoreLetters = true
+		lanes = c.Lanes
 	})
+	s.pass(belay.NoWorkerAlertAfter)
+	s.look(func(c *RaiseAlerts) { c.Lanes = lanes })
+	if got := s.alertsTo("u"); !strings.Contains(got, "no worker for") {
+		t.Errorf("the alerts are %.300s", got)
+	}
 	if n := len(s.objects[AlertsRef()].Body); n > 200<<10 {
 		t.Errorf("the object has %d bytes", n)
 	}
 	for id, r := range s.records {
-		if in := string(r.specs[0].Input); len(in) > 32<<10 || strings.Contains(in, "<!here>") ||
+		if in := string(r.specs[0].Input); len(in) > 100<<10 || strings.Contains(in, "<!here>") ||
 			r.execution.Gates.Target == "" {
 			t.Errorf("the delivery %s has %d bytes", id, len(in))
 		}
 	}
 	if got := s.alertsTo("u"); !strings.Contains(got, "more than 1000 dead letters") {
 		t.Errorf("the alerts are %.300s", got)
+	}
+}
+
+// A look that is slow loses no dead letter that was written after it had read them.
+func TestASlowLookLosesNoDeadLetter(t *testing.T) {
+	s := newStage(t)
+	s.do(putTo(func(p *belay.NotificationTargetPut) { p.Alerts = belay.Alerts }))
+	read := s.now
+	s.pass(time.Second)
+	late := belay.AlertLetter{Execution: belay.ExecutionID{5}, Generation: 1, Workflow: "job", At: s.now.Time()}
+	s.pass(10 * letterOverlap)
+	s.look(func(c *RaiseAlerts) { c.LettersAt = read })
+	state, err := AlertStateOf(s.objects[AlertsRef()])
+	if err != nil || state.LettersFrom > At(late.At) {
+		t.Fatalf("%v: dead letters count from %s, and this one is of %s", err, state.LettersFrom.Time(), late.At)
+	}
+	s.look(func(c *RaiseAlerts) { c.Letters = []belay.AlertLetter{late} })
+	if got := s.alertsTo("t"); !strings.Contains(got, "1 dead letter arrived: job") {
+		t.Errorf("the alerts are %q", got)
+	}
+}
+
+// A target learns of a flood in which its own dead letters may be hidden.
+func TestAFloodOfDeadLettersIsAnAlert(t *testing.T) {
+	s := newStage(t)
+	s.do(putTo(func(p *belay.NotificationTargetPut) { p.Alerts, p.Workflows = belay.Alerts, []string{"mine"} }))
+	s.look(func(c *RaiseAlerts) {
+		c.Letters = []belay.AlertLetter{{Execution: belay.ExecutionID{5}, Generation: 1, Workflow: "x"}}
+		c.MoreLetters = true
+	})
+	if got := s.alertsTo("t"); !strings.Contains(got, "not all could be examined") {
+		t.Errorf("the alerts are %q", got)
+	}
+}
+
+// Many ends with many deliveries take time in proportion to their number. A quadratic batch would take minutes.
+func TestManyDeliveriesAreQuick(t *testing.T) {
+	const ends = 1000
+	rows := &Rows{Now: began, Targets: &Targets{}}
+	for i := range belay.MaxNotificationTargets {
+		x := notifyTarget{Terms: putTo().NotificationTarget}
+		x.Terms.Name, x.Terms.On = fmt.Sprint("t", i), anyEnd
+		rows.Targets.all = append(rows.Targets.all, x)
+	}
+	var commands []Command
+	for i := range ends {
+		id := belay.ExecutionID{1, byte(i >> 8), byte(i)}
+		rows.Executions = append(rows.Executions, &Execution{
+			ID: id, Workflow: "w", Queue: "q", State: belay.Pending, Seq: 1, Generation: 1,
+		})
+		commands = append(commands, &Act{belay.Control{Execution: id, Action: belay.ActionCancel}})
+	}
+	changes, _ := Fold(rows, commands)
+	if n := len(changes.Specs); n != ends*belay.MaxNotificationTargets || len(changes.Places) != n {
+		t.Errorf("%d deliveries with %d places", n, len(changes.Places))
+	}
+}
+
+// A target that a newer version has written in an unknown way gets nothing, and no end fails because of it.
+func TestAnUnreadableTargetIsPaused(t *testing.T) {
+	s := newStage(t)
+	s.do(putTo())
+	s.do(putTo(func(p *belay.NotificationTargetPut) { p.Name = "u" }))
+	o := copied(s.objects[TargetsRef()])
+	o.Body = []byte(strings.Replace(string(o.Body), `"name":"t"`, `"name":"t","on":["exploded"]`, 1))
+	s.objects[TargetsRef()] = o
+	l := s.run(s.worker("w"), policy(belay.Policy{MaxAttempts: 1}))
+	s.do(s.settle(l, belay.OutcomeFailed))
+	if got := s.targetsNow(); got != "t v1 paused, u v1" || len(s.records) != 2 {
+		t.Errorf("the targets are %s, and there are %d executions", got, len(s.records))
+	}
+	s.do(changeTo(belay.NotificationTargetRemove))
+	s.do(putTo())
+	if got := s.targetsNow(); got != "t v1, u v1" {
+		t.Errorf("the targets are %s", got)
 	}
 }
 

@@ -31,6 +31,7 @@ type world struct {
 	looked       []gateTerms // the terms that own has replaced; see forgetTerms
 	gateOrder    []*gate     // the gates in the order of their first use
 	lines        map[belay.GateID][]*Execution
+	placed       map[placeAt]*Place  // the rows in out.Places
 	unasked      map[*Execution]bool // due executions with a gate that the batch has not read
 	following    []Command           // commands that follow from the present command
 	gap          time.Duration       // added to sessions if the batch sees sessions or writes a mark of life

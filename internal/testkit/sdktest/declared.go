@@ -57,6 +57,10 @@ var declared = []testCase{
 		}
 		e.sleep(time.Minute)
 		e.applied("d", withTriggers("d", tick, "")+"# another version\n", "")
+		_, err = e.apply("d", "name: d\ntasks: [\n") // a slip removes no schedule
+		if belay.CodeOf(err) != belay.CodeInvalid {
+			e.Errorf("a text that cannot be parsed: %v", err)
+		}
 		e.sleep(time.Minute)
 		s = e.slotsAre("d.tick", "[started:2]")
 		for i, version := range []string{"2", "1"} {

@@ -185,6 +185,14 @@ var notificationTargets = []testCase{
 		e.sleep(5 * time.Minute)
 		e.reported(r, "")
 		e.act(paused, belay.ActionCancel)
+		e.changed(belay.Gate(belay.GateQueue, "default"), belay.GateSetLimit, func(c *belay.GateChange) { c.Max = 1 })
+		w := e.runner("busy", 1) // its run has the only place of the queue
+		e.start(nil)
+		e.acquire(w, 1, 1)
+		_, err = e.submitTo("other")
+		e.must(err)
+		e.sleep(61 * time.Second)
+		e.reported(r, "a alert.no_worker 0")
 	}},
 
 	{"a test shows whether a target receives, once for each operation", func(e *env) {
