@@ -59,6 +59,8 @@ var layers = map[string]layer{
 	},
 	// A private PostgreSQL server for tests, started from the programs installed on this machine.
 	"internal/testkit/pgtest": {modules: []string{"golang.org/x/sys"}},
+	// A private RabbitMQ server for tests, likewise.
+	"internal/testkit/mqtest": {},
 	"internal/store/storetest": {
 		down: []string{
 			".", "internal/machine", "internal/testkit/promise", "internal/store", "internal/store/memory",
