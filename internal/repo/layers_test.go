@@ -119,6 +119,11 @@ var layers = map[string]layer{
 		"internal/trigger", "internal/uid", "internal/webhook",
 	}},
 
+	// Dispatch through RabbitMQ: connections, queues, messages. It knows ids and no rules.
+	"internal/broker": {
+		down: []string{".", "internal/retry"}, modules: []string{"github.com/rabbitmq/amqp091-go"},
+	},
+
 	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {
 		down: []string{
