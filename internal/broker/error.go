@@ -23,7 +23,8 @@ func (o Options) explain(what string, err error) error {
 		return err
 	}
 	host, vhost, user := o.place()
-	code, text, wait := belay.CodeUnavailable, "", time.Duration(0)
+	var text string
+	code, wait := belay.CodeUnavailable, time.Duration(0)
 	var e *amqp.Error
 	switch {
 	case !errors.As(err, &e):

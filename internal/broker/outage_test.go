@@ -31,7 +31,7 @@ func testAlarm(t *testing.T, server *mqtest.Server) {
 	m := newMessage()
 	queue := declared(t, b, m)
 	publish(t, b, queue, m)
-	clear := s.server.Alarm(t)
+	end := s.server.Alarm(t)
 	// RabbitMQ tells a connection about the alarm when the connection publishes. It does not confirm this
 	// message until the alarm is over.
 	err := b.Publish(ctxOf(t), queue, m)
@@ -46,7 +46,7 @@ func testAlarm(t *testing.T, server *mqtest.Server) {
 	s.receive(m.Worker, queue, got.put)
 	got.wait(t, 1)
 	declared(t, b, newMessage())
-	clear()
+	end()
 	await(t, "the end of the alarm", func() bool { return b.State().Ready() == nil })
 	publish(t, b, queue, m)
 	got.wait(t, 3) // with the one that RabbitMQ read during the alarm

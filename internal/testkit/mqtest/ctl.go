@@ -128,12 +128,12 @@ func (s *Server) CloseConnections(t testing.TB, vhost string) {
 }
 
 // Alarm raises the memory alarm of the server: it accepts no message any more, and stops reading from
-// connections that publish. The returned function clears the alarm, and so does the end of the test.
-func (s *Server) Alarm(t testing.TB) (clear func()) {
+// connections that publish. The returned function ends the alarm, and so does the end of the test.
+func (s *Server) Alarm(t testing.TB) (end func()) {
 	t.Helper()
 	s.Ctl(t, "set_vm_memory_high_watermark", "absolute", "1000000")
 	over := false
-	clear = func() {
+	end = func() {
 		if over {
 			return
 		}
@@ -142,6 +142,6 @@ func (s *Server) Alarm(t testing.TB) (clear func()) {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(clear)
-	return clear
+	t.Cleanup(end)
+	return end
 }

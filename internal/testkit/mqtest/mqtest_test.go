@@ -63,9 +63,9 @@ func TestAlarm(t *testing.T) {
 	if out := s.Ctl(t, "eval", alarms); out != "[]" {
 		t.Fatalf("alarms before the first: %s", out)
 	}
-	clear := s.Alarm(t)
+	end := s.Alarm(t)
 	await(t, "the alarm", func() bool { return strings.Contains(s.Ctl(t, "eval", alarms), "memory") })
-	clear()
+	end()
 	await(t, "the end of the alarm", func() bool { return s.Ctl(t, "eval", alarms) == "[]" })
 }
 
