@@ -328,15 +328,15 @@ func TestScheduleAndAccept(t *testing.T) {
 	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{5}})
 	token := r.Execution.Token
 	s.refused(&Schedule{Execution: id, Worker: other, Secret: belay.Secret{6}}, belay.CodeConflict)
-	s.refused(&Accept{other, id, token}, belay.CodeConflict)
-	s.refused(&Accept{w, id, token - 1}, belay.CodeConflict)
+	s.refused(&Accept{other, id, token, 1}, belay.CodeConflict)
+	s.refused(&Accept{w, id, token - 1, 1}, belay.CodeConflict)
 	s.refused(s.save(leaseOf(r.Execution), belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired)
-	accepted := s.do(&Accept{w, id, token}).Claims[0]
+	accepted := s.do(&Accept{w, id, token, 1}).Claims[0]
 	if string(accepted.Input) != `{"n":1}` {
 		t.Errorf("input %s", accepted.Input)
 	}
 	first := accepted.Execution
-	again := s.do(&Accept{w, id, token})
+	again := s.do(&Accept{w, id, token, 1})
 	if !again.Replayed || leaseOf(&again.Claims[0].Execution) != leaseOf(&first) || first.Secret != (belay.Secret{5}) {
 		t.Errorf("answered %+v, first %+v", again, first)
 	}

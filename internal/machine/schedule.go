@@ -53,6 +53,9 @@ type Accept struct {
 	Worker    belay.WorkerID
 	Execution belay.ExecutionID
 	Token     belay.Token
+	// Number is the number of the accept. Each accept of the session has a higher number than the accepts
+	// before it, and several may be in flight. See [belay.Heartbeat].
+	Number int64
 }
 
 // Need asks the store for the execution and the session.
@@ -64,6 +67,10 @@ func (c *Accept) Need(n *Need) {
 
 func (c *Accept) apply(w *world) (Reply, error) {
 	const op = "accept"
+	if c.Number < 1 {
+		return Reply{}, refuse(belay.CodeInvalid, op, "the number %d; the first accept of a session has number 1",
+			c.Number)
+	}
 	x, err := w.session(op, c.Worker)
 	if err != nil {
 		return Reply{}, err
@@ -85,6 +92,7 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	}
 	w.advance(e)
 	e.Reason, e.ReasonText, e.ScheduledAt = "", "", 0
+	e.ClaimNo = -c.Number
 	w.start(e)
 	return Reply{Claims: []Claimed{w.claimed(e)}}, nil
 }
