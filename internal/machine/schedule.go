@@ -38,14 +38,19 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	if err := w.mayEnter(op, e); err != nil {
 		return Reply{}, err
 	}
+	w.scheduleTo(e, x, c.Secret)
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
+}
+
+// scheduleTo assigns a due execution, whose gates are open, to a worker that must still accept it.
+func (w *world) scheduleTo(e *Execution, x *Worker, secret belay.Secret) {
 	w.enter(e)
-	e.Secret, e.ClaimNo = c.Secret, 0
+	e.Secret, e.ClaimNo = secret, 0
 	w.assign(e, x)
 	e.State, e.DueAt, e.ScheduledAt = belay.Scheduled, 0, w.Now
 	e.Reason, e.ReasonText = "scheduled", "assigned to worker "+x.Spec.Name+", which has yet to accept"
 	r := w.run(e)
 	r.ScheduledSeq, r.ScheduledAt = e.Seq, w.Now
-	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
 }
 
 // Accept begins the run of a scheduled execution, at the request of its worker.

@@ -37,6 +37,11 @@ func tableCommands() []tableCommand {
 			})
 		}},
 		{"claim", func(x *subject) Command { return x.claims(x.other, 10) }},
+		{"claim that assigns", func(x *subject) Command {
+			c := x.claims(x.other, 10)
+			c.Number, c.Assign = 0, true
+			return c
+		}},
 		{"schedule", func(x *subject) Command {
 			return &Schedule{Execution: x.id, Worker: x.other, Secret: belay.Secret{8}}
 		}},
