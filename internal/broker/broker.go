@@ -65,7 +65,9 @@ func (b *Broker) State() State {
 // Counters returns the counters of this process.
 func (b *Broker) Counters() Counters { return b.counters.snapshot() }
 
-// Declare declares the queue of a worker and returns its name. It may be repeated.
+// Declare declares the queue of a worker and returns its name. It may be repeated. If the queue was deleted, it
+// must not be declared again before its receiver has noticed that ([Receiver.State] says not_found): RabbitMQ 3.10
+// may otherwise attach the consumer of the deleted queue to the new one, and lose what it delivers to it.
 func (b *Broker) Declare(ctx context.Context, w belay.WorkerID) (queue string, err error) {
 	d := workerQueue(b.options.Prefix, w, b.options.TTL)
 	op := "declare the queue of worker " + w.String()
@@ -227,3 +229,6 @@ func (b *Broker) drain(ctx context.Context, c *connection, former declaration) {
 		return &belay.Error{Code: belay.CodeNotFound, RetryAfter: drainPause}
 	})
 }
+
+// TTL returns how long a message waits for its worker.
+func (b *Broker) TTL() time.Duration { return b.options.TTL }

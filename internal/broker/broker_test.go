@@ -241,7 +241,14 @@ func TestDeletedQueues(t *testing.T) {
 	declared(t, b, m)
 	publish(t, b, queue, m)
 	got.wait(t, 1)
-	if c := b.Counters(); c.Returned != 1 || c.Confirmed != 1 {
+	// The queue has got a message of the connection now, so the broker must renew the connection.
+	s.server.Delete(t, s.vhost, queue)
+	wants(t, b.Publish(ctxOf(t), queue, m), belay.CodeNotFound, queue)
+	await(t, "the second cancellation", func() bool { return isMissing(r.State().Consume.Err) })
+	declared(t, b, m)
+	await(t, "the renewed connection", func() bool { return b.Publish(ctxOf(t), queue, m) == nil })
+	got.wait(t, 2)
+	if c := b.Counters(); c.Returned != 2 || c.Confirmed != 2 {
 		t.Errorf("the counters are %+v", c)
 	}
 }

@@ -35,6 +35,8 @@ type publishing struct {
 	last    uint64                  // the newest correlation id
 	waiting map[uint64]*publication // by correlation id: handed to this session, and without an answer
 	heard   time.Time               // the time of the newest confirmation
+	used    map[string]bool         // the queues that have got a message of this session
+	ending  bool                    // the connection is about to end, so no message is handed to it any more
 	renew   int                     // after how many more confirmations to renew the connection; 0 means never
 }
 
@@ -52,6 +54,9 @@ type publication struct {
 // renewAfter is how many confirmations may follow a message that RabbitMQ never confirms, until the
 // connection is renewed: the library remembers all of them.
 const renewAfter = 10_000
+
+// maxUsed is how many queues a session remembers.
+const maxUsed = 100_000
 
 var (
 	errRefused  = errors.New("RabbitMQ refused the message")
@@ -107,7 +112,7 @@ func (p *publisher) hand(op string, w *publication) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waiting == nil {
+	if s.waiting == nil || s.ending {
 		return p.link.notConnected(op)
 	}
 	s.last++
@@ -131,6 +136,7 @@ func (p *publisher) serve(ctx context.Context, c *connection, ready func()) erro
 	s := &publishing{
 		publisher: p, connection: c, channel: ch, requests: make(chan *publication, cap(p.slots)),
 		confirmed: make(chan *publication), waiting: make(map[uint64]*publication),
+		used: make(map[string]bool),
 	}
 	// The channel of returns has no buffer: RabbitMQ's library goes on to the confirmation of a message only
 	// after listen has received its return.
@@ -254,9 +260,20 @@ func (s *publishing) confirm(w *publication) {
 	case w.returned:
 		counters.returned.Add(1)
 		s.answerLocked(w, errReturned)
+		if s.used[w.queue] || len(s.used) == maxUsed {
+			// RabbitMQ numbers the messages of a channel for each quorum queue. A new queue with the name of one
+			// that was deleted waits for the numbers that the deleted queue has got, and confirms and keeps back all
+			// later messages of the channel.
+			s.ending = true
+			s.connection.abort(unavailable("publish", "Belay renews the connection, because the queue %s was deleted",
+				w.queue))
+		}
 	case w.confirmation.Acked():
 		counters.confirmed.Add(1)
 		s.answerLocked(w, nil)
+		if len(s.used) < maxUsed {
+			s.used[w.queue] = true
+		}
 	default:
 		counters.refused.Add(1)
 		s.answerLocked(w, errRefused)
