@@ -124,6 +124,9 @@ var layers = map[string]layer{
 		down: []string{".", "internal/retry"}, modules: []string{"github.com/rabbitmq/amqp091-go"},
 	},
 
+	// Dispatch through RabbitMQ: the engine's scheduler on the connections of internal/broker.
+	"internal/dispatch": {down: []string{".", "internal/broker", "internal/engine", "internal/retry"}},
+
 	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {
 		down: []string{
