@@ -108,8 +108,8 @@ func (b *Broker) Publish(ctx context.Context, queue string, m Message) error {
 	if !errors.Is(err, errStuck) {
 		return err
 	}
-	// A quorum queue has no leader for ever if RabbitMQ crashed in the moment in which it was declared. Nothing
-	// else than deleting it helps, which takes RabbitMQ five seconds. Messages are only hints.
+	// A quorum queue may have no leader for ever if RabbitMQ crashed right after it was declared. Deleting it
+	// helps, which takes RabbitMQ five seconds. Messages are only hints.
 	b.options.Log.Warn("a queue in RabbitMQ is stuck; Belay deletes it", "queue", queue)
 	if failure := b.Delete(ctx, queue); failure != nil {
 		return unavailable("publish to the queue of worker "+m.Worker.String(), "RabbitMQ did not confirm a message "+
