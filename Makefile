@@ -79,7 +79,7 @@ heavy := $(call tests,$(HEAVY))|^Test(HTTP)?Memory$$/^(Output|Waits)$$
 FIRST := ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/engine ./internal/datadir ./internal/agent ./client
 
 # The programs that unit tests need; with BELAY_TEST_REQUIRE a test fails if a program is missing.
-NEEDED := git git-crypt curl initdb:postgresql pgbouncer
+NEEDED := git git-crypt curl initdb:postgresql pgbouncer rabbitmq-server
 unit unit-long raced plain unraced: export BELAY_TEST_REQUIRE := 1
 
 # Everything that one make test compiles without the race detector is compiled without cgo, as the programs that the tests

@@ -87,6 +87,11 @@ type Owner interface {
 	// signal or another message for the worker; the reply to the worker's next heartbeat has this
 	// message. Claim returns CodeLeaseLost if the session has ended.
 	Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error)
+	// Accept begins the run of an execution that is scheduled to the worker, under the token of the message
+	// that told the worker. A repetition gets the same lease. It returns CodeConflict if the execution is
+	// not scheduled to the worker under that token any more: then the message is of no use. It returns
+	// CodeLeaseLost if the session has ended.
+	Accept(ctx context.Context, r AcceptRequest) (Assignment, error)
 	// Heartbeat renews the session and every lease under it. It returns CodeLeaseLost if the
 	// session has ended: the worker then owns none of its executions any more.
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)

@@ -213,8 +213,8 @@ type Event struct {
 	// Kind is one of submitted, scheduled, started, step, state, signal,
 	// child, suspended, succeeded, failed, timed_out, lost, released,
 	// preempted, cancelled, and the actions cancel, pause, resume, retry,
-	// requeue, steal, preempt, schedule_timeout, start_timeout, no_worker, timeout, forget, delete,
-	// budget.
+	// requeue, steal, preempt, schedule_timeout, message_expired, start_timeout, no_worker, timeout,
+	// forget, delete, budget.
 	Kind string    `json:"kind"`
 	At   time.Time `json:"at"`
 	// Name is the name of the step, signal or child that the event concerns.

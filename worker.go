@@ -164,6 +164,17 @@ type ClaimRequest struct {
 	Repeat bool `json:"repeat,omitempty"`
 }
 
+// AcceptRequest begins the run of an execution that is scheduled to a worker. The worker learns of it from
+// a message of a broker.
+type AcceptRequest struct {
+	Worker    WorkerID    `json:"worker"`
+	Execution ExecutionID `json:"execution"`
+	Token     Token       `json:"token"` // from the message
+	// Number is the number of the accept. Each new accept of the session has a higher number, from 1 on;
+	// several may be in flight. A repetition has the same number.
+	Number int64 `json:"number"`
+}
+
 // ClaimReply has the executions that a claim won.
 type ClaimReply struct {
 	Assignments []Assignment `json:"assignments,omitempty"`
@@ -350,6 +361,10 @@ type Heartbeat struct {
 	// for any more. If a claim up to this number won executions that Holds does not name, the
 	// engine releases them at once.
 	ClaimSeen int64 `json:"claim_seen"`
+	// AcceptSeen is the highest number of an accept up to which the worker has received the replies to all
+	// accepts, or does not wait for them any more. If an accept up to this number began a run that Holds
+	// does not name, the engine releases the run at once.
+	AcceptSeen int64 `json:"accept_seen,omitempty"`
 }
 
 // HeartbeatReply tells a worker which of its runs it has lost, and which runs it should cancel,

@@ -36,6 +36,23 @@ func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimRe
 	return reply.Reply(), nil
 }
 
+// Accept begins the run of an execution that is scheduled to the worker.
+func (c *Client) Accept(ctx context.Context, q belay.AcceptRequest) (belay.Assignment, error) {
+	var reply wire.Assignment
+	r := request{
+		op: "accept " + q.Execution.String(), method: http.MethodPost, path: workerPath(q.Worker) + "/accept",
+		reply: &reply,
+	}
+	var err error
+	if r.body, err = body(r.op, wire.Accept{Execution: q.Execution, Token: q.Token, Number: q.Number}); err == nil {
+		err = c.retry(ctx, &r)
+	}
+	if err != nil {
+		return belay.Assignment{}, err
+	}
+	return reply.Assignment(), nil
+}
+
 // Heartbeat renews a session.
 func (c *Client) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	var reply wire.HeartbeatReply

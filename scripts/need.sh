@@ -11,11 +11,16 @@
 # the package and unpacks only the program /usr/bin/COMMAND into the directory, which needs no root. This is for a
 # command whose package would also start a server on the machine, now and after each boot, as the package prometheus
 # does; the program must need no other package than the C library.
+#
+# The services of installed packages are not started, because tests start their own servers. RabbitMQ, with its epmd,
+# does not start after a boot either, unless the machine had it before.
 set -euo pipefail
 
-# Debian keeps the programs of PostgreSQL's server out of the PATH.
+# Debian keeps the programs of PostgreSQL's server out of the PATH, and RabbitMQ's in /usr/sbin, which only root's PATH
+# has.
 found() {
-  [[ $1 == */* && -x $1 ]] || command -v "${1##*/}" >/dev/null 2>&1 || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+  [[ $1 == */* && -x $1 ]] || command -v "${1##*/}" >/dev/null 2>&1 ||
+    compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null || [[ -x /usr/lib/rabbitmq/bin/$1 ]]
 }
 
 # unpack puts the program FILE of a package into place, complete or not at all.
@@ -58,8 +63,20 @@ fi
 
 echo "need: installing ${packages[*]}"
 export DEBIAN_FRONTEND=noninteractive
+policy=/usr/sbin/policy-rc.d # Debian runs it before it starts a service of a package that it installs
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101 # forbidden by scripts/need.sh while it installs packages for tests\n' >"$policy"
+  chmod 755 "$policy"
+fi
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+if [[ " ${packages[*]} " == *" rabbitmq-server "* ]]; then
+  update-rc.d rabbitmq-server disable >/dev/null
+  if command -v systemctl >/dev/null 2>&1; then
+    systemctl --quiet disable rabbitmq-server.service epmd.service epmd.socket 2>/dev/null || true
+  fi
+fi
 
 for command in "${missing[@]}"; do
   found "$command" || { echo "need: $command is still not found after installing ${packages[*]}" >&2; exit 1; }

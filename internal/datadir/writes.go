@@ -84,6 +84,11 @@ func (b *Backend) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 	})
 }
 
+// Accept begins the run of an execution that is scheduled to a worker.
+func (b *Backend) Accept(ctx context.Context, r belay.AcceptRequest) (belay.Assignment, error) {
+	return pass(ctx, b, belay.Backend.Accept, r)
+}
+
 // Heartbeat renews a session.
 func (b *Backend) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	return pass(ctx, b, belay.Backend.Heartbeat, h)

@@ -159,7 +159,9 @@ func (c *claim) wants() bool {
 
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.
 func (d *dispatcher) mayWinLocked(c *claim, now machine.Time) bool {
-	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool { return c.mayWin(l, now) })
+	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool {
+		return c.mayWin(l, now) && !d.byMessage(c.session, l)
+	})
 }
 
 // mayWin reports whether the lane may have a due execution that the claim can win.
@@ -203,7 +205,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 		l := d.laneLocked(machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels))
 		lanes[l] = true
 		for s := range l.takers {
-			if c := s.waiting; c != nil && c.sent == nil && c.wants() {
+			if c := s.waiting; c != nil && c.sent == nil && c.wants() && !d.byMessage(s, l) {
 				claims[c] = true
 			}
 		}
@@ -261,7 +263,8 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 	all, now := c.session.lanes, d.engine.store.Now()
 	lanes := make([]machine.Lane, 0, min(len(all), manyLanes))
 	for _, l := range all {
-		if soon[l] || c.mayWin(l, now) || len(all) <= manyLanes && !l.ID.IsAlone() {
+		wanted := soon[l] || c.mayWin(l, now) || len(all) <= manyLanes && !l.ID.IsAlone()
+		if wanted && !d.byMessage(c.session, l) {
 			lanes = append(lanes, l.Lane)
 		}
 	}

@@ -57,6 +57,9 @@ type Options struct {
 	// CleanUp, if set, is called after sessions of dead workers of this host have ended, to remove
 	// files and other things that no run waits for. Calls do not overlap.
 	CleanUp func(ctx context.Context)
+	// Courier, if set, sends messages about executions that are scheduled to workers. Without a Courier,
+	// workers claim all executions.
+	Courier Courier
 	// Followers is the largest number of followers of states; 0 means 5,000. StatusWindow is how many
 	// changes a follower may be behind before it gets a snapshot; 0 means 65,536.
 	Followers, StatusWindow int
@@ -89,6 +92,7 @@ type Engine struct {
 	localReaper *localReaper
 	firing      *firing
 	alerter     *alerter
+	scheduler   *scheduler // nil without a Courier
 	keyring     keyring
 	observers   []observer // set before any goroutine starts
 	outage      outage
@@ -123,6 +127,10 @@ func New(s store.Store, opt Options) *Engine {
 	e.committer.targets = newTargetList(s)
 	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, e.statuses, &e.keyring,
 		&witness{log: e.log}, e.committer.targets, e.alerter}
+	if opt.Courier != nil {
+		e.scheduler = newScheduler(e, opt.Courier)
+		e.observers = append(e.observers, e.scheduler) // after the dispatcher, whose hints it reads
+	}
 	e.committer.unsure = e.statuses.lose
 	e.committer.begin = func() began { return began{e.dispatcher.begin(), e.hub.begin()} }
 	e.committer.claims = e.dispatcher.join
@@ -156,6 +164,9 @@ func New(s store.Store, opt Options) *Engine {
 	e.serve(e.localReaper.run)
 	e.serve(e.localReaper.cleanUp)
 	e.serve(e.statuses.run)
+	if e.scheduler != nil {
+		e.serve(e.scheduler.run)
+	}
 	if shared {
 		r := &listener{engine: e, hinter: h}
 		r.disconnected.Store(true) // true until the listener is connected

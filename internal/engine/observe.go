@@ -215,7 +215,7 @@ func (o *recorder) deeds(c *machine.Changes) {
 			kind = "total"
 		case "start_timeout":
 			kind = "start"
-		case "schedule_timeout":
+		case "schedule_timeout", "message_expired":
 			kind = "schedule"
 		}
 		// A timeout that ended a run is recorded with the run instead, by timedOut.

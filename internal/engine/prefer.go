@@ -106,14 +106,23 @@ func (f failedRuns) rank(c *claim, now machine.Time) int {
 		return rank
 	}
 	for _, l := range c.session.lanes {
-		for _, x := range f[l.ID] {
-			switch {
-			case x.due > now || x.over(now):
-			case x.worker == c.session.spec.ID:
-				return 2
-			case x.name == c.session.spec.Name:
-				rank = 1
-			}
+		if rank = max(rank, f.rankOf(l.ID, c.session.spec, now)); rank == 2 {
+			break
+		}
+	}
+	return rank
+}
+
+// rankOf is rank for the due executions of one lane and the session of a worker.
+func (f failedRuns) rankOf(id machine.LaneID, spec belay.WorkerSpec, now machine.Time) int {
+	rank := 0
+	for _, x := range f[id] {
+		switch {
+		case x.due > now || x.over(now):
+		case x.worker == spec.ID:
+			return 2
+		case x.name == spec.Name:
+			rank = 1
 		}
 	}
 	return rank

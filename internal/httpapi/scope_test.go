@@ -94,6 +94,7 @@ var scopes = map[string][]belay.Scope{
 	"GET /v1/workers":                 {belay.ScopeRead},
 	"POST /v1/workers":                {belay.ScopeWorker},
 	"DELETE /v1/workers/{id}":         {belay.ScopeWorker},
+	"POST /v1/workers/{id}/accept":    {belay.ScopeWorker},
 	"POST /v1/workers/{id}/claim":     {belay.ScopeWorker},
 	"POST /v1/workers/{id}/drain":     {belay.ScopeWorker, belay.ScopeOperate},
 	"POST /v1/workers/{id}/cordon":    {belay.ScopeOperate},

@@ -324,6 +324,7 @@ func (w *walker) worker() {
 	again := w.claim(session, 3)
 	run, lease = again["location"].(string), []string{"Lease-Id", again["lease-id"].(string)}
 	w.step(200, "POST", run+"/fail", `{"error": {"class": "transient", "message": "no"}, "retry_after_ms": 1, "output": {"tried": true}}`, lease...)
+	w.accepts(session)
 	third := w.claim(session, 20)
 	run, lease = third["location"].(string), []string{"Lease-Id", third["lease-id"].(string)}
 	w.step(200, "POST", run+"/complete", `{"output": [1]}`, lease...)
@@ -344,6 +345,32 @@ func (w *walker) worker() {
 	w.step(204, "POST", session+"/uncordon", "")
 	w.step(204, "POST", session+"/drain", "")
 	w.step(204, "DELETE", session, "")
+}
+
+// accepts accepts an execution that the engine schedules to the session.
+func (w *walker) accepts(session string) {
+	w.t.Helper()
+	_, id := w.submitted(`{"workflow": "sent", "timeout": "1h"}`)
+	worker, err := belay.ParseWorkerID(strings.TrimPrefix(session, "/v1/workers/"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	token, err := w.b.Assign(w.t.Context(), mustExecution(w.t, id), worker)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"execution": %q, "token": %d, "number": 1}`, id, token)
+	got := w.step(200, "POST", session+"/accept", body)
+	again := w.step(200, "POST", session+"/accept", body)
+	if got["location"] != again["location"] || got["lease-id"] != again["lease-id"] {
+		w.t.Errorf("accepted %v, and then %v", got, again)
+	}
+	w.step(409, "POST", session+"/accept", fmt.Sprintf(`{"execution": %q, "token": %d, "number": 2}`, id, token+1))
+	w.step(404, "POST", session+"/accept", `{"execution": "ex_0000000000000000000000000b", "token": 1, "number": 2}`)
+	w.step(422, "POST", session+"/accept", fmt.Sprintf(`{"execution": %q, "token": %d, "number": 0}`, id, token))
+	w.step(200, "POST", session+"/heartbeat", `{"claim_seen": 0, "accept_seen": 1}`)
+	w.step(412, "POST", got["location"].(string)+"/heartbeat", "", "Lease-Id", got["lease-id"].(string),
+		"Lease-Token", got["lease-token"].(string))
 }
 
 // claim wins one execution. If the server asks for a heartbeat first, it sends one and claims again

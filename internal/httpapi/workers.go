@@ -69,6 +69,16 @@ func (a *api) workers() {
 		status: http.StatusNoContent,
 		errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.CloseWorker(ctx, in.ID) })
+	add(a, route{
+		id: "accept", method: http.MethodPost, path: "/v1/workers/{id}/accept", tag: "workers",
+		summary: "Begin the run of an execution that is scheduled to the worker",
+		doc: "The worker learns of the execution from a message of a broker, and acknowledges the message after the " +
+			"answer. A repeat gets the same lease. The status 409 says that the message is out of date: acknowledge " +
+			"and forget it. The headers Lease-Id, Lease-Token and Location are those of the run.",
+		example: `{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 4294967297, "number": 1}`,
+		scopes:  worker, body: true,
+		errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed},
+	}, a.accept)
 	hot(a, route{
 		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers",
 		summary: "Win executions for free slots",
@@ -188,14 +198,44 @@ func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out 
 	return &w, nil
 }
 
+type acceptRequest struct {
+	ID   belay.WorkerID `path:"id"`
+	Body wire.Accept
+}
+
+type acceptReply struct {
+	LeaseID  string      `header:"Lease-Id" doc:"The owner sends this header with every write."`
+	Token    belay.Token `header:"Lease-Token" doc:"The owner sends this header with every write."`
+	Location string      `header:"Location" doc:"The path of the run."`
+	Body     wire.Assignment
+}
+
+func (a *api) accept(ctx context.Context, in *acceptRequest) (*acceptReply, error) {
+	got, err := a.b.Accept(ctx, belay.AcceptRequest{
+		Worker: in.ID, Execution: in.Body.Execution, Token: in.Body.Token, Number: in.Body.Number,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := got.Lease
+	return &acceptReply{
+		LeaseID: wire.LeaseID{Worker: l.Worker, Secret: l.Secret}.String(), Token: l.Token,
+		Location: "/v1/runs/" + l.Run().String(), Body: wire.AssignmentOf(&got),
+	}, nil
+}
+
 func (a *api) heartbeat(ctx context.Context, r *http.Request, body *wire.Heartbeat,
 	_ http.Header) (*wire.HeartbeatReply, error) {
 	id, err := workerOf(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := bounded("claim_seen", body.ClaimSeen, 0, 1<<53-1); err != nil {
-		return nil, err
+	for _, err := range []error{
+		bounded("claim_seen", body.ClaimSeen, 0, 1<<53-1), bounded("accept_seen", body.AcceptSeen, 0, 1<<53-1),
+	} {
+		if err != nil {
+			return nil, err
+		}
 	}
 	reply, err := a.b.Heartbeat(ctx, body.Heartbeat(id))
 	if err != nil {

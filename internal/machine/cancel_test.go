@@ -41,7 +41,7 @@ func TestEveryEndOfACancelledRunIsCancelled(t *testing.T) {
 		"timeout": func(s *stage, l belay.Lease) { s.tickAt(l.Execution, 40*time.Minute) },
 		"release": func(s *stage, l belay.Lease) {
 			s.do(s.beat(l.Worker))
-			s.do(&Release{l.Execution, l.Token, l.Worker})
+			s.do(&Release{l.Execution, l.Token, l.Worker, 0})
 		},
 	}
 	for o := belay.OutcomeSucceeded; o <= belay.OutcomeCancelled; o++ {

@@ -16,6 +16,10 @@ type Claim struct {
 	Secrets []belay.Secret
 	// Idle says that the worker runs nothing.
 	Idle bool
+	// Assign makes the executions scheduled, and not running: the engine claims for a worker that gets
+	// messages from a broker, and the worker must still accept. Such a claim has no number, and is not
+	// repeated.
+	Assign bool
 	// After is the queue from which the last execution was claimed, empty if unknown. The queue
 	// after it has the first turn in this claim. After affects only the turns.
 	After string
@@ -85,6 +89,12 @@ func (c *Claim) apply(w *world) (Reply, error) {
 	if c.Slots < 0 || c.Slots > len(c.Secrets) {
 		return Reply{}, refuse(belay.CodeInvalid, "claim", "cannot claim %d executions with %d secrets", c.Slots,
 			len(c.Secrets))
+	}
+	if c.Assign {
+		if !x.State.Claims() {
+			return Reply{NoClaims: true}, nil
+		}
+		return Reply{Claims: c.pick(w, x), Shut: c.shut(w)}, nil
 	}
 	if c.Number <= x.ClaimFloor {
 		return Reply{}, refuse(belay.CodeConflict, "claim",

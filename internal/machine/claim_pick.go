@@ -75,9 +75,13 @@ func (w *world) mayPass(e *Execution, priority int) bool {
 	return false
 }
 
-// take starts the run of an execution, with the nth secret of the claim.
+// take starts the run of an execution, or schedules it, with the nth secret of the claim.
 func (c *Claim) take(w *world, x *Worker, e *Execution, n int) Claimed {
 	first := e.Token == 0
+	if c.Assign {
+		w.scheduleTo(e, x, c.Secrets[n])
+		return w.claimed(e)
+	}
 	w.enter(e)
 	e.Secret, e.ClaimNo = c.Secrets[n], c.Number
 	w.assign(e, x)

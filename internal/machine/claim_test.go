@@ -328,15 +328,15 @@ func TestScheduleAndAccept(t *testing.T) {
 	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{5}})
 	token := r.Execution.Token
 	s.refused(&Schedule{Execution: id, Worker: other, Secret: belay.Secret{6}}, belay.CodeConflict)
-	s.refused(&Accept{other, id, token}, belay.CodeConflict)
-	s.refused(&Accept{w, id, token - 1}, belay.CodeConflict)
+	s.refused(&Accept{other, id, token, 1}, belay.CodeConflict)
+	s.refused(&Accept{w, id, token - 1, 1}, belay.CodeConflict)
 	s.refused(s.save(leaseOf(r.Execution), belay.KindStep, "k"), belay.CodeLeaseLost, belay.CauseExpired)
-	accepted := s.do(&Accept{w, id, token}).Claims[0]
+	accepted := s.do(&Accept{w, id, token, 1}).Claims[0]
 	if string(accepted.Input) != `{"n":1}` {
 		t.Errorf("input %s", accepted.Input)
 	}
 	first := accepted.Execution
-	again := s.do(&Accept{w, id, token})
+	again := s.do(&Accept{w, id, token, 1})
 	if !again.Replayed || leaseOf(&again.Claims[0].Execution) != leaseOf(&first) || first.Secret != (belay.Secret{5}) {
 		t.Errorf("answered %+v, first %+v", again, first)
 	}
@@ -344,5 +344,46 @@ func TestScheduleAndAccept(t *testing.T) {
 	runs := s.records[id].runs
 	if len(runs) != 1 || runs[0].ScheduledSeq != 2 || runs[0].StartedSeq != 3 {
 		t.Errorf("run %+v", *runs[0])
+	}
+}
+
+// A claim that assigns picks as other claims do, and its worker must accept what it picked: gates hold and park
+// executions, and a worker that may not claim gets none. It does not change the numbers of the worker's claims.
+func TestClaimsThatAssign(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	assign := func(slots int) Reply {
+		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Slots: slots}, Assign: true}
+		s.fillClaim(c)
+		return s.do(c)
+	}
+	first := s.submit(limit("x", 1))
+	held := s.submit(limit("x", 1))
+	s.pass(time.Millisecond)
+	second, third := s.submit(), s.submit()
+	r := assign(3) // reads the first three
+	if len(r.Claims) != 2 || r.Claims[0].Execution.ID != first || r.Claims[1].Execution.ID != second {
+		t.Fatalf("assigned %v", r.Claims)
+	}
+	if e := s.row(held); e.State != belay.Pending || e.Gate != "limit:x" {
+		t.Errorf("the execution behind the limit is %+v", e)
+	}
+	for i := range r.Claims {
+		e := &r.Claims[i].Execution
+		if e.State != belay.Scheduled || e.ScheduledAt != s.now || e.Secret == (belay.Secret{}) || e.Worker != w {
+			t.Errorf("assigned %+v", e)
+		}
+		s.do(&Accept{w, e.ID, e.Token, int64(i + 1)})
+	}
+	if x := s.workers[w]; x.ClaimNo != 0 {
+		t.Errorf("the worker's newest claim is %d", x.ClaimNo)
+	}
+	s.do(&Cordon{belay.Cordon{Worker: w}})
+	if r := assign(1); !r.NoClaims || len(r.Claims) != 0 {
+		t.Errorf("a cordoned worker got %+v", r)
+	}
+	s.do(&Cordon{belay.Cordon{Worker: w, Off: true}})
+	if r := assign(1); len(r.Claims) != 1 || r.Claims[0].Execution.ID != third {
+		t.Errorf("assigned %+v", r.Claims)
 	}
 }

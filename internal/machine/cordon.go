@@ -65,7 +65,7 @@ func (w *world) unscheduled(x *Worker) []Command {
 	var out []Command
 	for _, e := range w.held(x.ID) {
 		if e.State == belay.Scheduled {
-			out = append(out, &Release{e.ID, e.Token, x.ID})
+			out = append(out, &Release{e.ID, e.Token, x.ID, 0})
 		}
 	}
 	return out

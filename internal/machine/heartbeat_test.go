@@ -84,7 +84,7 @@ func TestAHeartbeatReleasesRunsThatItDoesNotName(t *testing.T) {
 	beat := s.beat(w, seen)
 	beat.ClaimSeen = 2
 	r := s.do(beat)
-	want := []Command{&Release{lost.Execution, lost.Token, w}}
+	want := []Command{&Release{lost.Execution, lost.Token, w, 0}}
 	if d := cmp.Diff(want, r.Follow); d != "" {
 		t.Error(d)
 	}

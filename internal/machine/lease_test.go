@@ -117,7 +117,7 @@ func TestTokensGrowForEver(t *testing.T) {
 	if last = r.Execution.Token; last != 4 {
 		t.Fatalf("an assignment has token %d, want 4", last)
 	}
-	s.do(&Accept{w, id, last})
+	s.do(&Accept{w, id, last, 1})
 	s.epoch = 3 << 32
 	s.do(s.act(id, belay.ActionSteal))
 	s.do(s.settle(claim(3<<32+1), belay.OutcomeReleased))

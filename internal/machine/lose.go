@@ -123,11 +123,14 @@ func LossDelay(losses int) time.Duration {
 const maxLossDelay = 30 * time.Second
 
 // Release takes back an execution that its worker will never run, and makes it due again: the reply
-// to the claim that won it was lost, or it is scheduled to a worker that is draining.
+// to the claim or accept that won it was lost, or it is scheduled to a worker that is draining.
 type Release struct {
 	Execution belay.ExecutionID
 	Token     belay.Token
 	Worker    belay.WorkerID
+	// AcceptSeen says that the worker does not hold the run if the run began with an accept up to this number: a
+	// heartbeat of the worker has named neither the run nor a lower number.
+	AcceptSeen int64
 }
 
 // Need asks the store for the execution and the session.
@@ -147,6 +150,9 @@ func (c *Release) apply(w *world) (Reply, error) {
 		return Reply{}, w.illegal("release", e, "it is not owned by that worker with that token")
 	}
 	text := unclaimed(e, x)
+	if e.State == belay.Running && e.ClaimNo < 0 && -e.ClaimNo <= c.AcceptSeen {
+		text = "the reply to its accept never reached the worker"
+	}
 	if text == "" {
 		return Reply{}, w.illegal("release", e, "its worker may hold it, or is yet to accept it")
 	}
@@ -160,7 +166,7 @@ func unclaimed(e *Execution, x *Worker) string {
 	switch {
 	case e.State == belay.Scheduled && (x.State == belay.WorkerDraining || x.State == belay.WorkerCordoned):
 		return "its worker is " + x.State.String() + " and will not accept it"
-	case e.State == belay.Running && e.ClaimNo != 0 && e.ClaimNo <= x.ClaimFloor:
+	case e.State == belay.Running && e.ClaimNo > 0 && e.ClaimNo <= x.ClaimFloor:
 		return "the reply to its claim never reached the worker"
 	}
 	return ""

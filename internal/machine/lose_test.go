@@ -105,7 +105,7 @@ func TestARunOfAMissingSessionIsLost(t *testing.T) {
 	s := newStage(t)
 	l := s.run(s.worker("w"))
 	delete(s.workers, l.Worker)
-	if _, r, _ := s.fold(&Release{l.Execution, l.Token, l.Worker}); belay.CodeOf(r[0].Err) != belay.CodeConflict {
+	if _, r, _ := s.fold(&Release{l.Execution, l.Token, l.Worker, 0}); belay.CodeOf(r[0].Err) != belay.CodeConflict {
 		t.Errorf("released without a session: %v", r[0].Err)
 	}
 	if _, r, err := s.fold(&Lose{l.Execution, l.Token, l.Worker, false, true, false}); err != nil || r[0].Err != nil {
@@ -120,18 +120,60 @@ func TestOnlyRunsOfClaimsThatWereGivenUpAreReleased(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
 	l := s.run(w)
-	s.refused(&Release{l.Execution, l.Token, w}, belay.CodeConflict)
+	s.refused(&Release{l.Execution, l.Token, w, 0}, belay.CodeConflict)
 	s.do(s.beat(w))
-	s.refused(&Release{l.Execution, l.Token + 1, w}, belay.CodeConflict)
-	s.do(&Release{l.Execution, l.Token, w})
+	s.refused(&Release{l.Execution, l.Token + 1, w, 0}, belay.CodeConflict)
+	s.do(&Release{l.Execution, l.Token, w, 0})
 	s.is(l.Execution, "pending(released)")
 
 	r := s.do(&Schedule{Execution: l.Execution, Worker: w, Secret: belay.Secret{1}})
 	// refused, because the worker may still accept the execution
-	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict)
-	s.do(&Accept{w, l.Execution, r.Execution.Token})
-	s.refused(&Release{l.Execution, r.Execution.Token, w}, belay.CodeConflict)
+	s.refused(&Release{l.Execution, r.Execution.Token, w, 0}, belay.CodeConflict)
+	s.do(&Accept{w, l.Execution, r.Execution.Token, 1})
+	s.refused(&Release{l.Execution, r.Execution.Token, w, 0}, belay.CodeConflict)
 	if r := s.do(s.beat(w)); len(r.Follow) != 0 {
 		t.Errorf("a heartbeat gives up an accepted run: %+v", r.Follow)
 	}
+}
+
+// A run that began with an accept is released once its worker has named a higher accept and not the run:
+// the reply to the accept was lost. Nothing is charged. A heartbeat that was sent before releases nothing.
+func TestAcceptsAreNumbered(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	accept := func(number int64) (belay.Lease, *Accept) {
+		r := s.do(&Schedule{Execution: s.submit(), Worker: w, Secret: belay.Secret{byte(number)}})
+		a := &Accept{w, r.Execution.ID, r.Execution.Token, number}
+		return leaseOf(&s.do(a).Claims[0].Execution), a
+	}
+	beat := func(seen int64, holds ...belay.Lease) Reply {
+		h := s.beat(w, holds...)
+		h.AcceptSeen = seen
+		return s.do(h)
+	}
+	first, repeat := accept(1)
+	second, _ := accept(2)
+	named, _ := accept(3)
+	if r := beat(0, named); len(r.Follow) != 0 {
+		t.Errorf("a heartbeat that has seen no accept released %v", r.Follow)
+	}
+	r := beat(1, named)
+	if len(r.Follow) != 1 {
+		t.Fatalf("a heartbeat that has seen the first accept released %v", r.Follow)
+	}
+	s.refused(&Release{second.Execution, second.Token, w, 1}, belay.CodeConflict)
+	s.follow(r)
+	e := s.row(first.Execution)
+	if e.State != belay.Pending || e.DueAt != s.now || e.Attempts != 0 || e.Losses != 0 {
+		t.Errorf("the execution is %+v", e)
+	}
+	s.refused(repeat, belay.CodeConflict) // the accept comes too late: the message is out of date
+	if r = beat(3, named); len(r.Follow) != 1 {
+		t.Fatalf("a heartbeat that has seen all accepts released %v", r.Follow)
+	}
+	s.follow(r)
+	if s.row(second.Execution).State != belay.Pending || s.row(named.Execution).State != belay.Running {
+		t.Error("the wrong run was released")
+	}
+	s.refused(&Accept{w, named.Execution, named.Token, 0}, belay.CodeInvalid)
 }

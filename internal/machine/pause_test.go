@@ -70,7 +70,7 @@ func TestPauseAScheduledExecution(t *testing.T) {
 	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
 	s.do(s.act(id, belay.ActionPause))
 	s.is(id, "paused(pending)")
-	s.refused(&Accept{w, id, r.Execution.Token}, belay.CodeConflict)
+	s.refused(&Accept{w, id, r.Execution.Token, 1}, belay.CodeConflict)
 	s.do(s.act(id, belay.ActionResume))
 	s.is(id, "pending(released)")
 }

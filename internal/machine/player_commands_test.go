@@ -206,7 +206,12 @@ func (p *player) accept() {
 	for _, e := range p.where(func(e *Execution) bool { return e.State == belay.Scheduled }) {
 		l = leaseOf(e)
 	}
-	p.send(&Accept{l.Worker, l.Execution, l.Token})
+	if p.ids%5 == 0 {
+		p.send(&Undeliver{l.Execution, l.Worker, l.Token, time.Duration(p.ids%3) * time.Second})
+		return
+	}
+	p.accepts++
+	p.send(&Accept{l.Worker, l.Execution, l.Token, p.accepts - int64(p.ids%2)})
 }
 
 func (p *player) save() {
@@ -353,6 +358,7 @@ func (p *player) beat() {
 	if c := p.claims[h.Worker]; c != nil {
 		h.ClaimSeen = c.Number - int64(p.n(2))
 	}
+	h.AcceptSeen = max(0, p.accepts-int64(p.ids%3))
 	forget := p.n(6) == 0
 	for _, l := range p.leases {
 		if l.Worker == h.Worker && (!forget || p.n(2) == 0) {
@@ -378,7 +384,7 @@ func (p *player) takeBack() {
 	p.send([]Command{
 		&Lose{
 			l.Execution, l.Token, l.Worker, false, true, false,
-		}, &Release{l.Execution, l.Token, l.Worker}, &CancelChild{l.Execution}, &Part{l.Execution, 5},
+		}, &Release{l.Execution, l.Token, l.Worker, 0}, &CancelChild{l.Execution}, &Part{l.Execution, 5},
 		&Tick{Execution: l.Execution}, &Progress{
 			l.Execution, l.Token, p.now.Add(-time.Second),
 		}, &Forget{l.Execution, p.now.Add(-5 * time.Second)},

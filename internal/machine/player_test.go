@@ -25,6 +25,7 @@ type player struct {
 	leases     []belay.Lease // all leases so far
 	workers    [4]belay.WorkerID
 	claims     map[belay.WorkerID]*Claim
+	accepts    int64     // number of the newest accept
 	past       []Command // operations to repeat
 	late       []Command // first tries whose repetition was sent before
 	queue      []Command

@@ -49,7 +49,7 @@ type Execution struct {
 
 	Worker  belay.WorkerID // the owner while scheduled or running
 	Secret  belay.Secret
-	ClaimNo int64 // the number of the worker's claim that won the execution
+	ClaimNo int64 // the number of the worker's claim that won the execution, or minus the number of its accept
 
 	Attempts    int // failed and timed-out runs of this generation
 	Losses      int // lost runs in a row without a new checkpoint

@@ -38,14 +38,19 @@ func (c *Schedule) apply(w *world) (Reply, error) {
 	if err := w.mayEnter(op, e); err != nil {
 		return Reply{}, err
 	}
+	w.scheduleTo(e, x, c.Secret)
+	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
+}
+
+// scheduleTo assigns a due execution, whose gates are open, to a worker that must still accept it.
+func (w *world) scheduleTo(e *Execution, x *Worker, secret belay.Secret) {
 	w.enter(e)
-	e.Secret, e.ClaimNo = c.Secret, 0
+	e.Secret, e.ClaimNo = secret, 0
 	w.assign(e, x)
 	e.State, e.DueAt, e.ScheduledAt = belay.Scheduled, 0, w.Now
 	e.Reason, e.ReasonText = "scheduled", "assigned to worker "+x.Spec.Name+", which has yet to accept"
 	r := w.run(e)
 	r.ScheduledSeq, r.ScheduledAt = e.Seq, w.Now
-	return Reply{Seq: e.Seq, Execution: w.copyOf(e)}, nil
 }
 
 // Accept begins the run of a scheduled execution, at the request of its worker.
@@ -53,6 +58,9 @@ type Accept struct {
 	Worker    belay.WorkerID
 	Execution belay.ExecutionID
 	Token     belay.Token
+	// Number is the number of the accept. Each accept of the session has a higher number than the accepts
+	// before it, and several may be in flight. See [belay.Heartbeat].
+	Number int64
 }
 
 // Need asks the store for the execution and the session.
@@ -64,6 +72,10 @@ func (c *Accept) Need(n *Need) {
 
 func (c *Accept) apply(w *world) (Reply, error) {
 	const op = "accept"
+	if c.Number < 1 {
+		return Reply{}, refuse(belay.CodeInvalid, op, "the number %d; the first accept of a session has number 1",
+			c.Number)
+	}
 	x, err := w.session(op, c.Worker)
 	if err != nil {
 		return Reply{}, err
@@ -85,6 +97,7 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	}
 	w.advance(e)
 	e.Reason, e.ReasonText, e.ScheduledAt = "", "", 0
+	e.ClaimNo = -c.Number
 	w.start(e)
 	return Reply{Claims: []Claimed{w.claimed(e)}}, nil
 }

@@ -222,8 +222,12 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 			owned[id] = true
 			c.reportRun(w, e, h, r)
 		case e.State == belay.Running && e.ClaimNo > c.ClaimSeen:
+		case e.State == belay.Running && e.ClaimNo < 0:
+			if -e.ClaimNo <= c.AcceptSeen {
+				r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID, c.AcceptSeen})
+			}
 		case unclaimed(e, x) != "":
-			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID})
+			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID, 0})
 		}
 	}
 	for _, h := range c.Holds {

@@ -95,9 +95,9 @@ var sessionCommands = []sessionCommand{
 	{"accept its scheduled execution", func(s *stage, id belay.WorkerID) Command {
 		e := s.where(func(e *Execution) bool { return e.Worker == id })
 		if len(e) == 0 {
-			return &Accept{id, s.submit(), 1}
+			return &Accept{id, s.submit(), 1, 1}
 		}
-		return &Accept{id, e[0].ID, e[0].Token}
+		return &Accept{id, e[0].ID, e[0].Token, 1}
 	}},
 	{"vacate", func(_ *stage, id belay.WorkerID) Command { return &Vacate{id, "its execution was taken"} }},
 	{"mark", func(*stage, belay.WorkerID) Command { return &Mark{} }},

@@ -49,7 +49,7 @@ func TestADrainingWorkerClaimsNothing(t *testing.T) {
 	scheduled := s.submit()
 	token := s.do(&Schedule{Execution: scheduled, Worker: w, Secret: belay.Secret{1}}).Execution.Token
 	r := s.do(&Drain{w})
-	s.refused(&Accept{w, scheduled, token}, belay.CodeConflict)
+	s.refused(&Accept{w, scheduled, token, 1}, belay.CodeConflict)
 	s.follow(r)
 	s.is(scheduled, "pending(released)")
 	if r := s.do(s.claims(w, 5)); len(r.Claims) != 0 {

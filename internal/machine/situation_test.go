@@ -205,7 +205,7 @@ var situations = []situation{
 	}},
 	{"running/accepted", "assigned to its owner and accepted", func(x *subject) {
 		x.scheduled(belay.Policy{})
-		x.do(&Accept{x.owner, x.id, x.lease.Token})
+		x.do(&Accept{x.owner, x.id, x.lease.Token, 1})
 	}},
 	{"running/cancelling", "cancelled, the grace lasts", func(x *subject) {
 		x.running(belay.Policy{})

@@ -37,10 +37,19 @@ func tableCommands() []tableCommand {
 			})
 		}},
 		{"claim", func(x *subject) Command { return x.claims(x.other, 10) }},
+		{"claim that assigns", func(x *subject) Command {
+			c := x.claims(x.other, 10)
+			c.Number, c.Assign = 0, true
+			return c
+		}},
 		{"schedule", func(x *subject) Command {
 			return &Schedule{Execution: x.id, Worker: x.other, Secret: belay.Secret{8}}
 		}},
-		{"accept by its last owner", func(x *subject) Command { return &Accept{x.owner, x.id, x.lease.Token} }},
+		{"accept by its last owner", func(x *subject) Command { return &Accept{x.owner, x.id, x.lease.Token, 1} }},
+		{"undeliver", func(x *subject) Command { return &Undeliver{x.id, x.owner, x.lease.Token, 0} }},
+		{"undeliver an expired message", func(x *subject) Command {
+			return &Undeliver{x.id, x.owner, x.lease.Token, 2 * time.Second}
+		}},
 		{"append", func(x *subject) Command {
 			return &Append{Chunk: belay.Chunk{Lease: x.lease, Name: "log", Data: []byte("line")}}
 		}},
@@ -65,7 +74,7 @@ func tableCommands() []tableCommand {
 		}},
 		{"signal", func(x *subject) Command { return x.signal(x.id, "go") }},
 		{"lose", func(x *subject) Command { return &Lose{x.id, x.lease.Token, x.owner, false, true, false} }},
-		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner} }},
+		{"release", func(x *subject) Command { return &Release{x.id, x.lease.Token, x.owner, 0} }},
 		{"tick", func(x *subject) Command { return &Tick{Execution: x.id, Jitter: 0.5} }},
 		{"no worker", func(x *subject) Command {
 			seq := int64(1)

@@ -29,7 +29,7 @@ func TestTheHistoryIsTheMergeOfAllRows(t *testing.T) {
 	s.do(s.act(id, belay.ActionResume))
 	s.do(s.signal(id, "go"))
 	r := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{1}})
-	l = leaseOf(&s.do(&Accept{w, id, r.Execution.Token}).Claims[0].Execution)
+	l = leaseOf(&s.do(&Accept{w, id, r.Execution.Token, 1}).Claims[0].Execution)
 	wait := s.save(l, belay.KindWait, "go")
 	wait.Consumes = s.row(id).SignalSeq
 	s.do(wait)

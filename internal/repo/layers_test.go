@@ -59,6 +59,8 @@ var layers = map[string]layer{
 	},
 	// A private PostgreSQL server for tests, started from the programs installed on this machine.
 	"internal/testkit/pgtest": {modules: []string{"golang.org/x/sys"}},
+	// A private RabbitMQ server for tests, likewise.
+	"internal/testkit/mqtest": {},
 	"internal/store/storetest": {
 		down: []string{
 			".", "internal/machine", "internal/testkit/promise", "internal/store", "internal/store/memory",
@@ -118,6 +120,14 @@ var layers = map[string]layer{
 		".", "internal/bulk", "internal/catalog", "internal/machine", "internal/retry", "internal/store",
 		"internal/trigger", "internal/uid", "internal/webhook",
 	}},
+
+	// Dispatch through RabbitMQ: connections, queues, messages. It knows ids and no rules.
+	"internal/broker": {
+		down: []string{".", "internal/retry"}, modules: []string{"github.com/rabbitmq/amqp091-go"},
+	},
+
+	// Dispatch through RabbitMQ: the engine's scheduler on the connections of internal/broker.
+	"internal/dispatch": {down: []string{".", "internal/broker", "internal/engine", "internal/retry"}},
 
 	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {

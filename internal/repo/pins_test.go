@@ -13,6 +13,7 @@ import (
 var direct = map[string]string{
 	"modernc.org/sqlite":                  "SQLite without cgo",
 	"github.com/jackc/pgx/v5":             "PostgreSQL",
+	"github.com/rabbitmq/amqp091-go":      "RabbitMQ (AMQP 0-9-1); only its connection, without its recovery",
 	"github.com/pressly/goose/v3":         "migrations, embedded",
 	"github.com/spf13/cobra":              "command line: help and completion",
 	"github.com/spf13/pflag":              "the flags of a cobra command, for its help and for suggestions",

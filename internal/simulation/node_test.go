@@ -190,7 +190,11 @@ func identity(c machine.Command) string {
 	case *machine.Open:
 		return "open " + c.Name
 	case *machine.Claim:
-		return fmt.Sprintf("claim %x %d", c.Worker, c.Number)
+		return fmt.Sprintf("claim %x %d %t", c.Worker, c.Number, c.Assign)
+	case *machine.Accept:
+		return fmt.Sprintf("accept %x %x %d", c.Worker, c.Execution, c.Token)
+	case *machine.Undeliver:
+		return fmt.Sprintf("undeliver %x %d", c.Execution, c.Token)
 	case *machine.Heartbeat:
 		return fmt.Sprintf("heartbeat %x %d", c.Worker, c.ClaimSeen)
 	case *machine.Cordon:

@@ -26,6 +26,13 @@ type ClaimReply struct {
 	Attention   bool         `json:"attention,omitempty" doc:"Send a heartbeat now: its reply has something for the worker."`
 }
 
+// Accept begins the run of an execution that is scheduled to the worker.
+type Accept struct {
+	Execution belay.ExecutionID `json:"execution" doc:"The execution in the message."`
+	Token     belay.Token       `json:"token" minimum:"1" doc:"The token in the message."`
+	Number    int64             `json:"number" minimum:"1" doc:"Each new accept of the session has a higher number; several may be in flight. A repeat has the same number."`
+}
+
 // Assignment is one execution that a claim won, with all that the worker needs to continue it.
 type Assignment struct {
 	Lease       Lease             `json:"lease"`
@@ -104,17 +111,22 @@ func ClaimReplyOf(r belay.ClaimReply) ClaimReply {
 		w.Assignments = make([]Assignment, len(r.Assignments))
 	}
 	for i := range r.Assignments {
-		a := &r.Assignments[i]
-		w.Assignments[i] = Assignment{
-			Lease: LeaseOf(a.Lease), Run: a.Lease.Run(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
-			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
-			Alone:       a.Alone,
-			Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq,
-			RemainingMS: Millis(a.Remaining),
-		}
-		if a.Policy != (belay.Policy{}) {
-			w.Assignments[i].Policy = &a.Policy
-		}
+		w.Assignments[i] = AssignmentOf(&r.Assignments[i])
+	}
+	return w
+}
+
+// AssignmentOf converts an assignment for the wire.
+func AssignmentOf(a *belay.Assignment) Assignment {
+	w := Assignment{
+		Lease: LeaseOf(a.Lease), Run: a.Lease.Run(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
+		Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
+		Alone:       a.Alone,
+		Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq,
+		RemainingMS: Millis(a.Remaining),
+	}
+	if a.Policy != (belay.Policy{}) {
+		w.Policy = &a.Policy
 	}
 	return w
 }
@@ -126,19 +138,24 @@ func (w *ClaimReply) Reply() belay.ClaimReply {
 		r.Assignments = make([]belay.Assignment, len(w.Assignments))
 	}
 	for i := range w.Assignments {
-		a := &w.Assignments[i]
-		r.Assignments[i] = belay.Assignment{
-			Lease: a.Lease.Lease(), Workflow: a.Workflow, Version: a.Version, Queue: a.Queue,
-			Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
-			Alone:       a.Alone,
-			Checkpoints: checkpoints(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq,
-			Remaining: Duration(a.RemainingMS),
-		}
-		if a.Policy != nil {
-			r.Assignments[i].Policy = *a.Policy
-		}
+		r.Assignments[i] = w.Assignments[i].Assignment()
 	}
 	return r
+}
+
+// Assignment converts an assignment from the wire.
+func (w *Assignment) Assignment() belay.Assignment {
+	a := belay.Assignment{
+		Lease: w.Lease.Lease(), Workflow: w.Workflow, Version: w.Version, Queue: w.Queue,
+		Input: w.Input, Generation: w.Generation, Attempt: w.Attempt, Parent: w.Parent, First: w.First,
+		Alone:       w.Alone,
+		Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More, SignalSeq: w.SignalSeq,
+		Remaining: Duration(w.RemainingMS),
+	}
+	if w.Policy != nil {
+		a.Policy = *w.Policy
+	}
+	return a
 }
 
 // Held names a run that a worker owns.
@@ -152,16 +169,18 @@ type Held struct {
 type Heartbeat struct {
 	Holds     []Held `json:"holds,omitempty" doc:"Every run that the worker owns, from the reply to its claim until its end is acknowledged. A run that the heartbeat does not name is released."`
 	ClaimSeen int64  `json:"claim_seen" minimum:"0" doc:"The highest claim number whose reply the worker has seen or no longer waits for."`
+
+	AcceptSeen int64 `json:"accept_seen,omitempty" minimum:"0" doc:"The highest number up to which the worker has seen the replies to all accepts or no longer waits for them. Only workers that receive messages of a broker have accepts."`
 }
 
 // HeartbeatOf converts a heartbeat for the wire.
 func HeartbeatOf(h belay.Heartbeat) Heartbeat {
-	return Heartbeat{Holds: heldOf(h.Holds), ClaimSeen: h.ClaimSeen}
+	return Heartbeat{Holds: heldOf(h.Holds), ClaimSeen: h.ClaimSeen, AcceptSeen: h.AcceptSeen}
 }
 
 // Heartbeat converts the heartbeat from the wire.
 func (w *Heartbeat) Heartbeat(id belay.WorkerID) belay.Heartbeat {
-	return belay.Heartbeat{Worker: id, Holds: held(w.Holds), ClaimSeen: w.ClaimSeen}
+	return belay.Heartbeat{Worker: id, Holds: held(w.Holds), ClaimSeen: w.ClaimSeen, AcceptSeen: w.AcceptSeen}
 }
 
 // HeartbeatReply lists the runs that the worker must end or give back, and the runs for which

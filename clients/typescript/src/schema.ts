@@ -1838,6 +1838,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workers/{id}/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin the run of an execution that is scheduled to the worker
+         * @description The worker learns of the execution from a message of a broker, and acknowledges the message after the answer. A repeat gets the same lease. The status 409 says that the message is out of date: acknowledge and forget it. The headers Lease-Id, Lease-Token and Location are those of the run.
+         */
+        post: operations["accept"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers/{id}/claim": {
         parameters: {
             query?: never;
@@ -2136,6 +2156,20 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        Accept: {
+            /** @description The execution in the message. */
+            execution: string;
+            /**
+             * Format: int64
+             * @description Each new accept of the session has a higher number; several may be in flight. A repeat has the same number.
+             */
+            number: number;
+            /**
+             * Format: int64
+             * @description The token in the message.
+             */
+            token: number;
+        };
         Accepted: {
             job_id: string;
             /** @enum {string} */
@@ -3317,6 +3351,11 @@ export interface components {
             version?: string;
         };
         Heartbeat: {
+            /**
+             * Format: int64
+             * @description The highest number up to which the worker has seen the replies to all accepts or no longer waits for them. Only workers that receive messages of a broker have accepts.
+             */
+            accept_seen?: number;
             /**
              * Format: int64
              * @description The highest claim number whose reply the worker has seen or no longer waits for.
@@ -10818,6 +10857,60 @@ export interface operations {
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
             412: components["responses"]["PreconditionFailed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    accept: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "execution": "ex_01m7w13wbkep9rfsn7shzr3mtm",
+                 *       "token": 4294967297,
+                 *       "number": 1
+                 *     }
+                 */
+                "application/json": components["schemas"]["Accept"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Lease-Id"?: string;
+                    "Lease-Token"?: number;
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Assignment"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

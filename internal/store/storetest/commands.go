@@ -276,7 +276,13 @@ func (w *walker) schedule() machine.Command {
 
 func (w *walker) accept() machine.Command {
 	l := w.leaseIn(belay.Scheduled)
-	return &machine.Accept{Worker: l.Worker, Execution: l.Execution, Token: l.Token}
+	if w.chance(4) {
+		return &machine.Undeliver{
+			Execution: l.Execution, Worker: l.Worker, Token: l.Token,
+			Waited: time.Duration(w.number(0, 2)) * time.Second,
+		}
+	}
+	return &machine.Accept{Worker: l.Worker, Execution: l.Execution, Token: l.Token, Number: int64(w.number(1, 4))}
 }
 
 func (w *walker) save() machine.Command {
@@ -380,7 +386,7 @@ func (w *walker) drain() machine.Command {
 }
 
 func (w *walker) heartbeat() machine.Command {
-	h := belay.Heartbeat{Worker: w.worker(), ClaimSeen: int64(w.number(0, 4))}
+	h := belay.Heartbeat{Worker: w.worker(), ClaimSeen: int64(w.number(0, 4)), AcceptSeen: int64(w.number(0, 4))}
 	for _, l := range w.leases {
 		if l.Worker == h.Worker && !w.chance(3) || w.chance(20) {
 			h.Holds = append(h.Holds, belay.Held{

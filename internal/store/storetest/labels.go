@@ -68,6 +68,8 @@ func label(c machine.Command) string {
 		return "schedule"
 	case *machine.Accept:
 		return "accept"
+	case *machine.Undeliver:
+		return "undeliver"
 	case *machine.Progress:
 		return "progress"
 	case *machine.Release:

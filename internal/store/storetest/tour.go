@@ -330,8 +330,18 @@ func (g *guide) keys() {
 // sessions ends sessions in each way, with the executions that they own.
 func (g *guide) sessions(worker belay.WorkerID) {
 	id := g.submitted(belay.Policy{})
+	lost := g.must(&machine.Schedule{Execution: id, Worker: worker, Secret: g.fresh()}).Execution
+	g.must(&machine.Undeliver{Execution: id, Worker: worker, Token: lost.Token})
+	lane := machine.NewLane(lost.Queue, lost.Workflow, lost.Version, 0, nil)
+	for _, c := range g.must(&machine.Claim{
+		ClaimRequest: belay.ClaimRequest{Worker: worker, Slots: 1}, Lanes: []machine.Lane{lane},
+		Secrets: []belay.Secret{g.fresh()}, Assign: true,
+	}).Claims {
+		e := &c.Execution
+		g.must(&machine.Undeliver{Execution: e.ID, Worker: worker, Token: e.Token})
+	}
 	scheduled := g.must(&machine.Schedule{Execution: id, Worker: worker, Secret: g.fresh()}).Execution
-	accept := &machine.Accept{Worker: worker, Execution: id, Token: scheduled.Token}
+	accept := &machine.Accept{Worker: worker, Execution: id, Token: scheduled.Token, Number: 1}
 	g.must(accept)
 	g.must(accept)
 	g.must(&machine.Cordon{Cordon: belay.Cordon{Worker: worker}})

@@ -102,6 +102,10 @@ func (w *wire) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimRepl
 	return through(ctx, w, "claim", r, w.Backend.Claim)
 }
 
+func (w *wire) Accept(ctx context.Context, r belay.AcceptRequest) (belay.Assignment, error) {
+	return through(ctx, w, "accept", r, w.Backend.Accept)
+}
+
 func (w *wire) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	return through(ctx, w, "heartbeat", h, w.Backend.Heartbeat)
 }

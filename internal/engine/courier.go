@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
+	"github.com/belaydev/belay/internal/store"
+)
+
+// Courier tells workers, through a broker, which executions are scheduled to them. Carries and Reaches are
+// called often, with locks held: they return at once and do not call the engine.
+type Courier interface {
+	// Carries reports whether executions of the queue are scheduled to workers. The answer never changes.
+	Carries(queue string) bool
+	// Reaches reports whether messages can reach the worker now.
+	Reaches(w belay.WorkerID) bool
+	// Send sends a message to the worker. After nil, the message will come back if the worker does not take it.
+	Send(ctx context.Context, a Assigned) error
+}
+
+// Assigned is an execution that is scheduled to a worker under a token.
+type Assigned struct {
+	Execution belay.ExecutionID
+	Token     belay.Token
+	Worker    belay.WorkerID
+}
+
+const (
+	// sending is the largest number of messages on their way.
+	sending = 256
+	// idleLook is how often the scheduler looks for a worker while none can take what is due.
+	idleLook = time.Second
+	// firstShun and lastShun are how long a worker gets no messages after one or several messages to it
+	// failed. Meanwhile it claims, as if it had no broker.
+	firstShun, lastShun = time.Second, time.Minute
+)
+
+// scheduler schedules the due executions of queues that the courier carries to workers that it reaches, and
+// sends the messages after the commit. It never relies on a message: what a worker does not accept comes back
+// by a dead letter, by the end of its session, or by the scheduled timeout.
+type scheduler struct {
+	engine  *Engine
+	courier Courier
+	wake    chan struct{}
+	slots   chan struct{} // has an element for each message on its way
+	sends   sync.WaitGroup
+
+	mu    sync.Mutex
+	shuns map[belay.WorkerID]shun
+}
+
+// shun is the time until which a worker gets no messages.
+type shun struct {
+	until machine.Time
+	last  time.Duration
+}
+
+func newScheduler(e *Engine, c Courier) *scheduler {
+	return &scheduler{
+		engine: e, courier: c, wake: make(chan struct{}, 1), slots: make(chan struct{}, sending),
+		shuns: make(map[belay.WorkerID]shun),
+	}
+}
+
+// observe wakes the scheduler if a batch makes an execution ready, or gives a worker room.
+func (s *scheduler) observe(b *batch) {
+	for _, e := range b.changes.Executions {
+		if e.Ready() != 0 && s.courier.Carries(e.Queue) {
+			s.nudge()
+			return
+		}
+	}
+	ended := func(r *machine.Run) bool { return r.EndedSeq != 0 }
+	if len(b.changes.Workers)+len(b.changes.Objects)+len(b.changes.Places) > 0 ||
+		slices.ContainsFunc(b.changes.Runs, ended) {
+		s.nudge()
+	}
+}
+
+// onHint wakes the scheduler, because another server may have made an execution ready.
+func (s *scheduler) onHint(store.Hint) { s.nudge() }
+
+func (s *scheduler) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run schedules what is due until ctx ends.
+func (s *scheduler) run(ctx context.Context) {
+	defer s.sends.Wait()
+	for ctx.Err() == nil {
+		next, err := s.pass(ctx)
+		if err != nil && ctx.Err() == nil && s.engine.outage.begin() {
+			s.engine.log.Warn("schedule executions to workers", "error", err)
+		}
+		now := s.engine.store.Now()
+		timer := time.NewTimer(max(min(next.Sub(now), s.engine.opt.SlowPoll), time.Millisecond))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-s.wake:
+		}
+		timer.Stop()
+	}
+}
+
+// pass schedules what is due, and returns the time of the next pass.
+func (s *scheduler) pass(ctx context.Context) (machine.Time, error) {
+	for round := 1; ; round = min(2*round, manySlots) {
+		now := s.engine.store.Now()
+		lanes, next := s.engine.dispatcher.due(now, s.courier.Carries)
+		if len(lanes) == 0 {
+			return next, nil
+		}
+		takers, err := s.takers(ctx, lanes, now)
+		if err != nil {
+			return now.Add(idleLook), err
+		}
+		won, err := s.assign(ctx, takers, round)
+		if err != nil || won == 0 {
+			return min(next, now.Add(idleLook)), err
+		}
+	}
+}
+
+// due returns the lanes of some queues that may have a due execution, highest priority first, and the time at
+// which the next of these lanes may have one.
+func (d *dispatcher) due(now machine.Time, of func(queue string) bool) ([]*lane, machine.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var due []*lane
+	next := machine.Time(math.MaxInt64)
+	for _, l := range d.lanes {
+		switch {
+		case l.hint == 0 || !of(l.Queue):
+		case l.hint <= now:
+			due = append(due, l)
+		default:
+			next = min(next, l.hint)
+		}
+	}
+	slices.SortFunc(due, byPriority)
+	return due, next
+}
+
+// taker is a worker that may take executions, and the lanes from which it may.
+type taker struct {
+	store.WorkerRow
+	lanes []machine.Lane
+	rank  int // see failedRuns.rankOf
+	free  int
+}
+
+// takers returns the workers to which due executions can be scheduled: those that come first have not just
+// failed or lost an execution of these lanes, and use the smallest share of their slots.
+func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time) ([]taker, error) {
+	rows, err := s.engine.store.Workers(ctx, store.WorkerQuery{Living: true, Owned: true})
+	if err != nil {
+		return nil, err
+	}
+	var all []taker
+	d := s.engine.dispatcher
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, row := range rows {
+		t := taker{WorkerRow: row, free: max(1, row.Spec.Capacity) - row.Running}
+		if t.free <= 0 || row.Spec.External || !row.State.Claims() || !s.reaches(row.ID, now) {
+			continue
+		}
+		for _, l := range lanes {
+			if l.Takes(row.Spec) {
+				t.lanes = append(t.lanes, l.Lane)
+				t.rank = max(t.rank, d.failed.rankOf(l.ID, row.Spec, now))
+			}
+		}
+		if len(t.lanes) > 0 {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b taker) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank),
+			cmp.Compare(a.Running*max(1, b.Spec.Capacity), b.Running*max(1, a.Spec.Capacity)),
+			slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return all, nil
+}
+
+// assign sends a claim for each worker, for a few slots at first, so that little work is spread over all
+// workers. It sends the messages of what the claims have won, and returns how much that is.
+func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won int, err error) {
+	calls := make([]*call, len(takers))
+	for i, t := range takers {
+		c := &machine.Claim{
+			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free)}, Lanes: t.lanes,
+			Idle: t.Running == 0, Assign: true,
+		}
+		c.Secrets = make([]belay.Secret, c.Slots)
+		for n := range c.Secrets {
+			s.engine.opt.Random(c.Secrets[n][:])
+		}
+		calls[i] = newCall(c)
+	}
+	s.engine.committer.sendAll(calls...)
+	for i, k := range calls {
+		r, failure := s.engine.await(ctx, k)
+		if failure != nil {
+			if belay.CodeOf(failure) != belay.CodeLeaseLost { // a session that has just ended takes nothing
+				err = cmp.Or(err, failure)
+			}
+			continue
+		}
+		for n := range r.Claims {
+			e := &r.Claims[n].Execution
+			s.send(ctx, Assigned{e.ID, e.Token, takers[i].ID})
+			won++
+		}
+	}
+	return won, err
+}
+
+// send sends a message in the background. If that fails, the execution is due again, and for a while the
+// worker claims instead of getting messages.
+func (s *scheduler) send(ctx context.Context, a Assigned) {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	s.sends.Go(func() {
+		defer func() { <-s.slots }()
+		err := s.courier.Send(ctx, a)
+		if err == nil {
+			s.forgive(a.Worker)
+			return
+		}
+		if ctx.Err() != nil {
+			return // the scheduled timeout takes the execution back, or the dead letter does
+		}
+		s.shun(a.Worker)
+		s.engine.log.Warn("a message to a worker failed; the worker claims for a while", "worker", a.Worker,
+			"error", err)
+		err = s.engine.Undeliver(ctx, a.Execution, a.Worker, a.Token, 0)
+		if err != nil && belay.CodeOf(err) != belay.CodeConflict && ctx.Err() == nil {
+			s.engine.log.Warn("take back an execution", "execution", a.Execution, "error", err)
+		}
+	})
+}
+
+// reaches reports whether messages can reach a worker that is not shunned.
+func (s *scheduler) reaches(w belay.WorkerID, now machine.Time) bool {
+	s.mu.Lock()
+	x, shunned := s.shuns[w]
+	s.mu.Unlock()
+	return (!shunned || x.until <= now) && s.courier.Reaches(w)
+}
+
+func (s *scheduler) shun(w belay.WorkerID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.engine.store.Now()
+	for id, x := range s.shuns { // forgets workers whose messages failed long ago
+		if x.until.Add(lastShun) < now {
+			delete(s.shuns, id)
+		}
+	}
+	x := s.shuns[w]
+	if x.until > now {
+		return // another message failed at the same time
+	}
+	x.last = min(max(2*x.last, firstShun), lastShun)
+	x.until = now.Add(x.last)
+	s.shuns[w] = x
+}
+
+func (s *scheduler) forgive(w belay.WorkerID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.shuns, w)
+}
+
+// byMessage reports whether the session gets the executions of a lane by messages, and does not claim them.
+func (d *dispatcher) byMessage(s *session, l *lane) bool {
+	c := d.engine.scheduler
+	return c != nil && c.courier.Carries(l.Queue) && c.reaches(s.spec.ID, d.engine.store.Now())
+}

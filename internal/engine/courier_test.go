@@ -1,0 +1,346 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/store/memory"
+)
+
+// courier carries the queue "sent" to all workers but those that are out of reach, and keeps what it sent.
+type courier struct {
+	mu   sync.Mutex
+	out  map[belay.WorkerID]bool
+	sent []engine.Assigned
+	err  error // the error of each Send
+}
+
+func (c *courier) Carries(queue string) bool { return queue == "sent" }
+
+func (c *courier) Reaches(w belay.WorkerID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.out[w]
+}
+
+func (c *courier) Send(_ context.Context, a engine.Assigned) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.sent = append(c.sent, a)
+	return nil
+}
+
+// fail makes messages fail from now on, or with nil succeed.
+func (c *courier) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// take returns what was sent since the last call, when all goroutines wait.
+func (c *courier) take() []engine.Assigned {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sent := c.sent
+	c.sent = nil
+	return sent
+}
+
+// post is a crew with a courier. It must be used in a synctest bubble.
+type post struct {
+	*crew
+	courier *courier
+	accepts int64
+}
+
+func newPost(t *testing.T) *post {
+	t.Helper()
+	p := &post{courier: &courier{out: make(map[belay.WorkerID]bool)}}
+	p.crew = &crew{
+		t: t, ids: make(map[string]belay.WorkerID), taken: make(chan taken, 100),
+		e: engine.New(memory.New(time.Now), engine.Options{
+			Jitter: func() float64 { return 0 }, Courier: p.courier,
+		}),
+	}
+	t.Cleanup(func() {
+		if err := p.e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// open opens a session with a number of slots for the queues "sent" and "default".
+func (p *post) open(key string, capacity int) {
+	p.t.Helper()
+	p.crew.open(key, belay.WorkerSpec{Capacity: capacity, Queues: []string{"sent", "default"}})
+	synctest.Wait()
+}
+
+// send submits executions to the queue "sent", and returns the ids of those that messages went out for,
+// by worker.
+func (p *post) send(n int, change ...func(*belay.Submission)) map[string][]engine.Assigned {
+	p.t.Helper()
+	for range n {
+		s := belay.Submission{Queue: "sent"}
+		for _, f := range change {
+			f(&s)
+		}
+		p.submit(s)
+	}
+	return p.byWorker()
+}
+
+func (p *post) byWorker() map[string][]engine.Assigned {
+	names := make(map[belay.WorkerID]string)
+	for name, id := range p.ids {
+		names[id] = name
+	}
+	out := make(map[string][]engine.Assigned)
+	for _, a := range p.courier.take() {
+		out[names[a.Worker]] = append(out[names[a.Worker]], a)
+	}
+	return out
+}
+
+func (p *post) accept(a engine.Assigned) belay.Assignment {
+	p.t.Helper()
+	p.accepts++
+	return must[belay.Assignment](p.t)(p.e.Accept(p.t.Context(), belay.AcceptRequest{
+		Worker: a.Worker, Execution: a.Execution, Token: a.Token, Number: p.accepts,
+	}))
+}
+
+func (p *post) settle(a belay.Assignment, s belay.Settlement) {
+	p.t.Helper()
+	s.Lease = a.Lease
+	if err := p.e.Settle(p.t.Context(), s); err != nil {
+		p.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func (p *post) state(id belay.ExecutionID) belay.Execution {
+	p.t.Helper()
+	return must[belay.Execution](p.t)(p.e.Execution(p.t.Context(), id))
+}
+
+// Messages go to the workers with the most free slots, no worker gets more than it has slots, and the
+// worker accepts under the token of the message. The rest is sent when runs end.
+func TestTheSchedulerSpreadsWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("small", 1)
+		p.open("large", 3)
+		got := p.send(6)
+		if len(got["small"]) != 1 || len(got["large"]) != 3 {
+			t.Fatalf("sent %v", got)
+		}
+		small := p.accept(got["small"][0])
+		if x := p.state(small.Lease.Execution); x.State != belay.Running {
+			t.Errorf("the accepted execution is %s", x.State)
+		}
+		for _, a := range got["large"] {
+			if x := p.state(a.Execution); x.State != belay.Scheduled {
+				t.Errorf("an execution is %s before its worker accepts it", x.State)
+			}
+		}
+		p.settle(small, belay.Settlement{Outcome: belay.OutcomeSucceeded})
+		if got = p.byWorker(); len(got["small"]) != 1 || len(got["large"]) != 0 {
+			t.Errorf("sent %v after a run ended", got)
+		}
+	})
+}
+
+// Little work goes to all workers and not to the first.
+func TestTheSchedulerPrefersFreeWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 10)
+		p.open("b", 10)
+		for range 3 {
+			if got := p.send(2); len(got["a"]) != 1 || len(got["b"]) != 1 {
+				t.Errorf("sent %v", got)
+			}
+		}
+	})
+}
+
+// An execution that failed goes to another worker, although that one is busier, and to the same worker if
+// there is no other.
+func TestTheSchedulerPrefersOtherWorkersAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 10)
+		a := p.accept(p.send(1)["a"][0])
+		p.open("b", 2)
+		fail := belay.Settlement{Outcome: belay.OutcomeFailed, Failure: &belay.Failure{Class: belay.ClassTransient}}
+		p.send(2) // one for each
+		p.settle(a, fail)
+		time.Sleep(2 * time.Second)
+		got := p.byWorker()
+		if len(got["b"]) != 1 || got["b"][0].Execution != a.Lease.Execution {
+			t.Fatalf("sent %v after the failure at a", got)
+		}
+		if err := p.e.CloseWorker(t.Context(), p.ids["a"]); err != nil {
+			t.Fatal(err)
+		}
+		b := p.accept(got["b"][0])
+		p.settle(b, fail)
+		time.Sleep(5 * time.Second)
+		if got = p.byWorker(); len(got["b"]) == 0 {
+			t.Errorf("sent %v after the failure at b, the only worker", got)
+		}
+	})
+}
+
+// A worker that messages reach does not claim from the queues that the courier carries, and claims from the
+// others. A worker that messages do not reach claims from all.
+func TestClaimsAndMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 1)
+		p.claim("a", 5)
+		got := p.send(2)
+		if len(got["a"]) != 1 || len(p.taken) != 0 {
+			t.Fatalf("sent %v, and %d are claimed", got, len(p.taken))
+		}
+		p.submit(belay.Submission{Queue: "default"})
+		synctest.Wait()
+		if len(p.taken) != 1 {
+			t.Errorf("%d are claimed from the other queue", len(p.taken))
+		}
+		p.courier.out[must[belay.Session](t)(p.e.OpenWorker(t.Context(), belay.WorkerSpec{
+			ID: belay.WorkerID{9}, Name: "far", Workflows: noop, Queues: []string{"sent"}, Capacity: 1,
+		})).ID] = true
+		p.ids["far"] = belay.WorkerID{9}
+		p.claim("far", 1)
+		if len(p.taken) != 2 {
+			t.Errorf("%d are claimed, want 2 with that of the worker out of reach", len(p.taken))
+		}
+	})
+}
+
+// If a message fails, the execution is due again and the worker claims it. After a while the worker gets
+// messages again.
+func TestFailedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 3)
+		p.courier.fail(errors.New("no connection"))
+		p.claim("a", 1)
+		if got := p.send(1); len(got) != 0 || len(p.taken) != 1 {
+			t.Fatalf("sent %v, and %d are claimed", got, len(p.taken))
+		}
+		p.courier.fail(nil)
+		if got := p.send(1); len(got) != 0 {
+			t.Errorf("sent %v right after a failure", got)
+		}
+		time.Sleep(3 * time.Second)
+		if got := p.byWorker(); len(got["a"]) != 1 {
+			t.Errorf("sent %v after the pause", got)
+		}
+	})
+}
+
+// An execution that is scheduled to a worker that drains, is cordoned or is lost goes to another worker under another
+// token, and the message to the first worker is of no use.
+func TestScheduledExecutionsComeBack(t *testing.T) {
+	for name, end := range map[string]func(p *post) error{
+		"drain":  func(p *post) error { return p.e.Drain(p.t.Context(), p.ids["a"]) },
+		"cordon": func(p *post) error { return p.e.Cordon(p.t.Context(), belay.Cordon{Worker: p.ids["a"]}) },
+		"close":  func(p *post) error { return p.e.CloseWorker(p.t.Context(), p.ids["a"]) },
+		"death":  func(p *post) error { return p.e.Bury(p.t.Context(), p.ids["a"], "killed") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPost(t)
+				p.open("a", 1)
+				first := p.send(1)["a"][0]
+				p.open("b", 1)
+				if err := end(p); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				got := p.byWorker()["b"]
+				if len(got) != 1 || got[0].Execution != first.Execution || got[0].Token <= first.Token {
+					t.Fatalf("sent %v, and then %v", first, got)
+				}
+				_, err := p.e.Accept(t.Context(), belay.AcceptRequest{
+					Worker: first.Worker, Execution: first.Execution, Token: first.Token, Number: 1,
+				})
+				if code := belay.CodeOf(err); code != belay.CodeConflict && code != belay.CodeLeaseLost {
+					t.Errorf("the first worker accepted: %v", err)
+				}
+				if x := p.state(first.Execution); x.State != belay.Scheduled {
+					t.Errorf("the execution is %s", x.State)
+				}
+			})
+		})
+	}
+}
+
+// A dead letter of a message that expired schedules the execution again, or fails it, as its policy says. A
+// forged or late letter changes nothing.
+func TestDeadLettersOfMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 10)
+		const wait = 240 * time.Second
+		undeliver := func(a engine.Assigned) error {
+			err := p.e.Undeliver(t.Context(), a.Execution, a.Worker, a.Token, wait)
+			synctest.Wait()
+			return err
+		}
+		again := p.send(1)["a"][0]
+		fails := p.send(1, func(s *belay.Submission) { s.Policy.OnExpired = belay.FailExpired })["a"][0]
+		if err := undeliver(fails); belay.CodeOf(err) != belay.CodeConflict {
+			t.Errorf("a letter that comes at once: %v", err)
+		}
+		time.Sleep(wait)
+		for _, a := range []engine.Assigned{again, fails} {
+			if err := undeliver(a); err != nil {
+				t.Fatal(err)
+			}
+			if err := undeliver(a); belay.CodeOf(err) != belay.CodeConflict {
+				t.Errorf("a letter that comes again: %v", err)
+			}
+		}
+		got := p.byWorker()["a"]
+		if len(got) != 1 || got[0].Execution != again.Execution || got[0].Token <= again.Token {
+			t.Errorf("sent %v after the letters", got)
+		}
+		x := p.state(fails.Execution)
+		if x.State != belay.Failed || x.Error == nil || x.Error.FailedBy != belay.FailedByDeadLetterHandler ||
+			x.Error.Message != "Message expired in worker queue (worker unavailable)" {
+			t.Errorf("the execution is %s: %+v", x.State, x.Error)
+		}
+	})
+}
+
+// Gates hold executions that the scheduler would send, and let them through when there is room.
+func TestTheSchedulerAsksTheGates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 10)
+		got := p.send(3, func(s *belay.Submission) { s.Concurrency = &belay.Concurrency{Name: "one", Max: 1} })
+		if len(got["a"]) != 1 {
+			t.Fatalf("sent %v through a limit of one", got)
+		}
+		p.settle(p.accept(got["a"][0]), belay.Settlement{Outcome: belay.OutcomeSucceeded})
+		time.Sleep(time.Second)
+		if got = p.byWorker(); len(got["a"]) != 1 {
+			t.Errorf("sent %v after the first ended", got)
+		}
+	})
+}
