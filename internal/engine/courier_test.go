@@ -39,6 +39,13 @@ func (c *courier) Send(_ context.Context, a engine.Assigned) error {
 	return nil
 }
 
+// leaveOut puts a worker out of reach.
+func (c *courier) leaveOut(w belay.WorkerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out[w] = true
+}
+
 // fail makes messages fail from now on, or with nil succeed.
 func (c *courier) fail(err error) {
 	c.mu.Lock()
@@ -220,10 +227,12 @@ func TestClaimsAndMessages(t *testing.T) {
 		if len(p.taken) != 1 {
 			t.Errorf("%d are claimed from the other queue", len(p.taken))
 		}
-		p.courier.out[must[belay.Session](t)(p.e.OpenWorker(t.Context(), belay.WorkerSpec{
-			ID: belay.WorkerID{9}, Name: "far", Workflows: noop, Queues: []string{"sent"}, Capacity: 1,
-		})).ID] = true
-		p.ids["far"] = belay.WorkerID{9}
+		far := belay.WorkerID{9}
+		p.courier.leaveOut(far)
+		must[belay.Session](t)(p.e.OpenWorker(t.Context(), belay.WorkerSpec{
+			ID: far, Name: "far", Workflows: noop, Queues: []string{"sent"}, Capacity: 1,
+		}))
+		p.ids["far"] = far
 		p.claim("far", 1)
 		if len(p.taken) != 2 {
 			t.Errorf("%d are claimed, want 2 with that of the worker out of reach", len(p.taken))
