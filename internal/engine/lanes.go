@@ -101,8 +101,8 @@ func (d *dispatcher) refresh(ctx context.Context) (machine.Time, bool) {
 		d.news++
 		l.told = d.news
 		if at, known := alone[l]; known {
-			// The suspect (an execution that must run alone) waits for an idle worker from the time at
-			// which it became due, and not from now.
+			// The suspect (an execution that must run alone) waits for an idle worker from the time at which
+			// it became due, and not from now.
 			d.hintLocked(l, at, now)
 			continue
 		}
@@ -257,8 +257,7 @@ func (d *dispatcher) foundLocked(b *batch) {
 			d.hintLocked(l, now, now) // the loop below notes the time since which its executions have been due
 		case len(b.rows.Ready[i].Due) >= q.Limit:
 			d.readyLocked(l, now, now)
-		// a report about the lane arrived after the batch began, so the rows that the batch read may be out of
-		// date
+		// a report about the lane arrived after the batch began, so the rows that the batch read may be out of date
 		case l.told > b.began.lanes:
 			if next != 0 {
 				d.readyLocked(l, next, now)

@@ -85,9 +85,9 @@ func (f *finding) slotUse() []*slotUse {
 			for _, a := range s.runs {
 				if a.Worker == x.id && a.began != nil {
 					run := span{a.began.real, f.ended}
-					// After the engine has taken a run away, the function of the run may continue
-					// and keep its slot. Only a settlement, which has an operation id, shows that
-					// the function has returned.
+					// After the engine has taken a run away, the function of the run may continue and keep
+					// its slot. Only a settlement, which has an operation id, shows that the function has
+					// returned.
 					if a.ended != nil && !a.Op.IsZero() {
 						run.to = a.ended.real
 					}
