@@ -32,10 +32,21 @@ type targetsBody struct {
 type notifyTarget struct {
 	edited
 	Terms belay.NotificationTarget `json:"terms"`
+	// unread is the target as JSON if this version cannot read it: a newer version has written it.
+	unread json.RawMessage
 }
 
-// targetList decodes targets one by one. A target that a newer version has written in a way that this version does not
-// know gets nothing and can be removed or set again. Otherwise no execution could end.
+// MarshalJSON writes a target that could not be read as it was.
+func (t notifyTarget) MarshalJSON() ([]byte, error) {
+	if t.unread != nil {
+		return t.unread, nil
+	}
+	type plain notifyTarget
+	return json.Marshal(plain(t))
+}
+
+// targetList decodes targets one by one. A target that this version cannot read gets nothing from its servers, and
+// stays as it is until it is removed or set again. Otherwise no execution could end.
 type targetList []notifyTarget
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -57,7 +68,7 @@ func (l *targetList) UnmarshalJSON(b []byte) error {
 			if err := json.Unmarshal(raw, &known); err != nil {
 				return err
 			}
-			t = notifyTarget{edited: known.edited}
+			t = notifyTarget{edited: known.edited, unread: raw}
 			t.Terms.Name, t.Terms.URL = known.Terms.Name, known.Terms.URL
 			t.Paused = &paused{At: t.EditedAt, By: System, Reason: "this version of Belay cannot read it; set it again"}
 		}
@@ -268,6 +279,8 @@ func (c *PutTarget) apply(w *world) (Reply, error) {
 		return Reply{}, err
 	}
 	switch {
+	case exists && is.unread != nil:
+		is.unread, is.Paused = nil, nil
 	case exists:
 		if old, err := json.Marshal(&is.Terms); err == nil && bytes.Equal(old, terms) {
 			return t.reply(i, true, true), nil
@@ -320,6 +333,10 @@ func (c *ChangeTarget) apply(w *world) (Reply, error) {
 	is := &t.body.Targets[i]
 	if err := is.expect(op, "target", true, c.IfVersion, false); err != nil {
 		return Reply{}, err
+	}
+	if is.unread != nil && c.Action != belay.NotificationTargetRemove {
+		return Reply{}, refuse(belay.CodeConflict, op, "this version of Belay cannot read the target; remove it or "+
+			"set it again")
 	}
 	switch c.Action {
 	case belay.NotificationTargetPause:

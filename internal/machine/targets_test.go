@@ -389,7 +389,7 @@ func TestAlertsAreRaisedOnce(t *testing.T) {
 	s.look(func(c *RaiseAlerts) { c.Breakers = []belay.AlertBreaker{{Target: "other"}} })
 	want(all+"; "+pay, some+"; "+pay)
 	if o := s.objects[AlertsRef()]; o.NextAt != 0 || string(o.Body) != "{}" {
-		t.Errorf("nobody wants alerts, and the object is %s at %d", o.Body, o.NextAt)
+		t.Errorf("no target wants alerts, and the object is %s at %d", o.Body, o.NextAt)
 	}
 }
 
@@ -491,7 +491,8 @@ func TestManyDeliveriesAreQuick(t *testing.T) {
 	}
 }
 
-// A target that a newer version has written in an unknown way gets nothing, and no end fails because of it.
+// A target that a newer version has written in an unknown way gets nothing, no end fails because of it, and a change of
+// another target leaves it as it is.
 func TestAnUnreadableTargetIsPaused(t *testing.T) {
 	s := newStage(t)
 	s.do(putTo())
@@ -504,9 +505,18 @@ func TestAnUnreadableTargetIsPaused(t *testing.T) {
 	if got := s.targetsNow(); got != "t v1 paused, u v1" || len(s.records) != 2 {
 		t.Errorf("the targets are %s, and there are %d executions", got, len(s.records))
 	}
-	s.do(changeTo(belay.NotificationTargetRemove))
+	s.refused(changeTo(belay.NotificationTargetResume), belay.CodeConflict)
+	s.do(changeTo(belay.NotificationTargetPause, func(c *belay.NotificationTargetChange) { c.Name = "u" }))
+	if body := string(s.objects[TargetsRef()].Body); !strings.Contains(body, `"on":["exploded"]`) ||
+		strings.Contains(body, "cannot read") {
+		t.Errorf("a change of another target has changed it: %s", body)
+	}
 	s.do(putTo())
-	if got := s.targetsNow(); got != "t v1, u v1" {
+	if got := s.targetsNow(); got != "t v2, u v2 paused" {
+		t.Errorf("the targets are %s", got)
+	}
+	s.do(changeTo(belay.NotificationTargetRemove))
+	if got := s.targetsNow(); got != "u v2 paused" {
 		t.Errorf("the targets are %s", got)
 	}
 }
