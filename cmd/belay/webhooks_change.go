@@ -288,8 +288,8 @@ func (a *app) printWebhookPut(r *belay.WebhookPutResult) {
 	a.printAllow("the webhook", names, rules)
 }
 
-// printAllow prints the rules that allow somebody to use secrets: rules[i] is the rule for names[i], which begins with
-// the name.
+// printAllow prints the rules of secrets.allow that whom needs. rules[i] is the rule for the secret names[i], and
+// begins with its name.
 func (a *app) printAllow(whom string, names, rules []string) {
 	list := make([]string, len(rules))
 	for i, rule := range rules {

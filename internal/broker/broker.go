@@ -195,7 +195,7 @@ func (b *Broker) deadConsumer(d declaration, consuming func()) *consumer {
 }
 
 // repair declares the dead-letter exchange and queue from time to time, so that dead letters of queues
-// are routed again soon after somebody has deleted either.
+// are routed again soon after either was deleted.
 func (b *Broker) repair(ctx context.Context, c *connection, d declaration, ready func()) {
 	broken := false
 	for retry.Sleep(ctx, retry.Spread(b.options.Random, b.options.repair, b.options.repair/4)) {

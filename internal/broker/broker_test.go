@@ -253,7 +253,7 @@ func TestDeletedQueues(t *testing.T) {
 	}
 }
 
-// The dead-letter queue and exchange are declared again after somebody has deleted them, and letters arrive
+// The dead-letter queue and exchange are declared again after they were deleted, and letters arrive
 // as before. (RabbitMQ keeps letters that it cannot route, and tries again after three minutes.)
 func TestDeletedDeadLetterQueue(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func (m Message) publishing(correlation uint64) (amqp.Publishing, error) {
 	}, nil
 }
 
-// decode reads a delivery. Anybody who may write to a queue can send anything, so decode returns a
+// decode reads a delivery. Every user who may write to a queue can send anything, so decode returns a
 // reason for what is not a message.
 func decode(d *amqp.Delivery) (m Message, bad Reason) {
 	switch {

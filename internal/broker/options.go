@@ -56,8 +56,8 @@ type Options struct {
 	// Deleting a queue that is stuck takes it five seconds.
 	call  time.Duration
 	later time.Duration // how long to wait before an attempt that only an operator's action can make succeed
-	// repair is how often a server declares the dead-letter exchange and queue again, in case somebody has
-	// deleted them.
+	// repair is how often a server declares the dead-letter exchange and queue again, in case they were
+	// deleted.
 	repair time.Duration
 	dead   []declaration // the dead-letter queues of earlier versions
 }

@@ -103,7 +103,7 @@ func (p *Post) queueOf(w belay.WorkerID) string {
 	return p.workers[w]
 }
 
-// Send implements engine.Courier. If somebody has deleted the queue, messages do not reach the worker any more
+// Send implements engine.Courier. If the queue was deleted, messages do not reach the worker any more
 // until it connects again. Send does not declare the queue again: see [broker.Broker.Declare].
 func (p *Post) Send(ctx context.Context, a engine.Assigned) error {
 	queue := p.queueOf(a.Worker)

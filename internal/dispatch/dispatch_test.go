@@ -169,7 +169,7 @@ func (s *site) next() belay.Assignment {
 	}
 }
 
-// Executions reach their worker by messages, also after somebody has deleted the queue.
+// Executions reach their worker by messages, also after their queue was deleted.
 func TestExecutionsAreSent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 0)

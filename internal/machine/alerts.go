@@ -37,8 +37,7 @@ const (
 
 // alertsBody is the body of the object of the alerts. A part that no target wants is empty.
 type alertsBody struct {
-	// LettersFrom is the time from which dead letters are new, except those in Letters; 0 while nobody wants to
-	// know.
+	// LettersFrom is the time from which dead letters are new, except those in Letters; 0 while no target wants them.
 	LettersFrom Time        `json:"letters_from,omitzero"`
 	Letters     []LetterRef `json:"letters,omitempty"`
 	// Breakers are the targets whose circuit breakers were open at the last look.
@@ -194,15 +193,14 @@ func (r *raising) letters(b *alertsBody, c *RaiseAlerts) {
 	}
 	keep := make([]LetterRef, 0, min(len(c.Letters), maxAlertMemory))
 	from := max(b.LettersFrom, min(r.w.Now, c.LettersAt).Add(-letterOverlap))
-	for i := range c.Letters {
-		l := &c.Letters[i]
+	for _, l := range c.Letters {
 		ref, at := LetterRef{l.Execution, l.Generation}, At(l.At)
 		if at < b.LettersFrom || belay.IsNotificationID(l.Execution) {
 			continue
 		}
 		if !seen[ref] {
 			l.Message = clip(l.Message, maxAlertMessage)
-			fresh = append(fresh, *l)
+			fresh = append(fresh, l)
 		}
 		switch {
 		case at < from:
