@@ -37,12 +37,12 @@ type notifyTarget struct {
 }
 
 // MarshalJSON writes a target that could not be read as it was.
-func (t notifyTarget) MarshalJSON() ([]byte, error) {
+func (t *notifyTarget) MarshalJSON() ([]byte, error) {
 	if t.unread != nil {
 		return t.unread, nil
 	}
 	type plain notifyTarget
-	return json.Marshal(plain(t))
+	return json.Marshal((*plain)(t))
 }
 
 // targetList decodes targets one by one. A target that this version cannot read gets nothing from its servers, and
