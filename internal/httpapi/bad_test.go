@@ -203,7 +203,7 @@ func (s *server) target() target {
 				id + `", "name": "go"}}]}`},
 			{"POST", "/v1/workers", `{"name": "b", "workflows": [{"workflow": "w", "version": "1"}], "capacity": 2, "ttl": "15s"}`},
 			{"POST", session + "/claim", `{"number": 1, "slots": 1, "wait_ms": 1}`},
-			{"POST", session + "/accept", `{"execution": "` + id + `", "token": 1, "number": 1}`},
+			{"POST", session + "/accept", `{"number": 1, "offers": [{"execution": "` + id + `", "token": 1}]}`},
 			{"POST", session + "/heartbeat", `{"holds": [{"execution": "` + id + `", "token": 1}], "claim_seen": 0}`},
 			{"POST", path + "/signal", `{"name": "go", "payload": {"n": 1}}`},
 			{"POST", path + "/cancel", `{"reason": "why", "actor": "me", "grace": "1s"}`},
