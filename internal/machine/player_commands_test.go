@@ -198,7 +198,8 @@ func (p *player) renew() {
 func (p *player) vacate() { p.send(&Vacate{p.lease().Worker, "its run was ended"}) }
 
 func (p *player) schedule() {
-	if w := p.worker(); p.n(2) == 0 {
+	if p.n(4) == 0 {
+		w := p.worker()
 		p.send(&Mailbox{w, "a queue"})
 		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Slots: 1 + p.n(3)}, Assign: true}
 		p.fillClaim(c)
@@ -206,6 +207,9 @@ func (p *player) schedule() {
 			c.Secrets[i] = belay.Secret(p.id())
 		}
 		p.send(c)
+		if p.n(4) == 0 {
+			p.send(&Mailbox{Worker: w})
+		}
 		return
 	}
 	p.send(&Schedule{Execution: p.execution(), Worker: p.worker(), Secret: belay.Secret(p.id())})
@@ -422,8 +426,8 @@ func (p *player) session() {
 		p.send([]Command{
 			&Drain{w}, &End{Worker: w}, &End{Worker: w, Dead: "it is dead"}, &Mark{}, &Expire{w},
 			&Cordon{belay.Cordon{Worker: w, Reason: [...]string{"", "why"}[p.now%2]}}, &Probe{w, otherHealth(x)},
-			&Cordon{belay.Cordon{Worker: w, Off: true}}, &Mailbox{w, "a queue"}, &Mailbox{Worker: w},
-		}[p.n(10)])
+			&Cordon{belay.Cordon{Worker: w, Off: true}},
+		}[p.n(8)])
 	}
 }
 
