@@ -82,6 +82,9 @@ func (p *Post) State() broker.State { return p.broker.State() }
 // Counters returns the counters of messages.
 func (p *Post) Counters() broker.Counters { return p.broker.Counters() }
 
+// Depth returns the number of dead letters that no server has received yet.
+func (p *Post) Depth(ctx context.Context) (int, error) { return p.broker.Depth(ctx) }
+
 // Open implements engine.Courier. The worker opens its mailbox at the beginning, and again when it notices that its
 // queue is missing.
 func (p *Post) Open(ctx context.Context, w belay.WorkerID) (queue string, err error) {

@@ -323,7 +323,8 @@ func (s *scheduler) forgive(w belay.WorkerID) {
 // them out. The worker says that messages reach it.
 func (d *dispatcher) byMessage(c *claim, l *lane) bool {
 	s := d.engine.scheduler
-	return s != nil && c.request.Messages && s.courier.Carries(l.Queue) && s.reaches(c.request.Worker, d.engine.store.Now())
+	return s != nil && c.request.Messages && s.courier.Carries(l.Queue) &&
+		s.reaches(c.request.Worker, d.engine.store.Now())
 }
 
 // wakeTakers wakes the claims that may win executions of the lanes, because no messages can be sent now.

@@ -372,7 +372,8 @@ func TestScheduledExecutionsComeBack(t *testing.T) {
 					t.Fatalf("sent %v, and then %v", first, got)
 				}
 				r, err := p.e.Accept(t.Context(), belay.AcceptRequest{
-					Worker: first.Worker, Number: 1, Offers: []belay.Held{{Execution: first.Execution, Token: first.Token}},
+					Worker: first.Worker, Number: 1,
+					Offers: []belay.Held{{Execution: first.Execution, Token: first.Token}},
 				})
 				if err != nil && belay.CodeOf(err) != belay.CodeLeaseLost || len(r.Assignments) != 0 {
 					t.Errorf("the first worker accepted %v: %v", r, err)

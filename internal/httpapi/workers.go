@@ -225,7 +225,8 @@ func (a *api) accept(ctx context.Context, r *http.Request, body *wire.Accept, ou
 		return nil, err
 	}
 	for _, err := range []error{
-		bounded("number", body.Number, 1, 1<<53-1), bounded("the number of offers", int64(len(body.Offers)), 1, belay.MaxOffers),
+		bounded("number", body.Number, 1, 1<<53-1),
+		bounded("the number of offers", int64(len(body.Offers)), 1, belay.MaxOffers),
 	} {
 		if err != nil {
 			return nil, err

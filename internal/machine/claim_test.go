@@ -348,7 +348,8 @@ func TestScheduleAndAccept(t *testing.T) {
 }
 
 // A claim that assigns picks as other claims do, and its worker must accept what it picked: gates hold and park
-// executions, and a worker that may not claim or has no mailbox gets none. It does not change the numbers of the worker's claims.
+// executions, and a worker that may not claim or has no mailbox gets none. It does not change
+// the numbers of the worker's claims.
 func TestClaimsThatAssign(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
