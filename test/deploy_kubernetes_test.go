@@ -50,7 +50,10 @@ type (
 		Env         []struct {
 			Name, Value string
 			ValueFrom   struct {
-				SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+				SecretKeyRef struct {
+					Name, Key string
+					Optional  bool
+				} `yaml:"secretKeyRef"`
 			} `yaml:"valueFrom"`
 		}
 		Ports []struct {

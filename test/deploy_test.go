@@ -96,8 +96,8 @@ func (d *deployed) check(p *place) {
 			t.Errorf("%s: belay %s does not read %s", d.what, d.args[0], name)
 		}
 		value := d.env[name]
-		if name == "BELAY_KEY_FILE" {
-			value = p.path("worker.key") // the path is on the worker's machine
+		if name == "BELAY_KEY_FILE" || name == "BELAY_BROKER_PASSWORD_FILE" {
+			value = p.path("secret") // the path is on the machine of the process
 			if err := os.WriteFile(value, []byte("bly_key\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -147,9 +147,9 @@ func (d *deployed) config(p *place, text string) time.Duration {
 func TestDeployUsesKnownFlagsAndVariables(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	all := slices.Concat(composed(t), kubernetes(t), units(t))
-	if len(all) != 6 {
-		t.Errorf("%d deployments are checked, want 6", len(all))
+	all := slices.Concat(composed(t), withBroker(t, composed(t)), kubernetes(t), units(t))
+	if len(all) != 8 {
+		t.Errorf("%d deployments are checked, want 8", len(all))
 	}
 	for _, d := range all {
 		d.check(p)
@@ -166,6 +166,7 @@ type compose struct {
 
 type service struct {
 	Image, Restart  string
+	Hostname        string
 	Build           struct{ Context, Dockerfile, Target string }
 	Init            bool
 	StopGracePeriod string `yaml:"stop_grace_period"`
@@ -224,6 +225,31 @@ func composed(t *testing.T) (all []*deployed) {
 	}
 	if n := c.Services["server"].Deploy.Replicas; n != 3 {
 		t.Errorf("compose.yaml: %d servers", n)
+	}
+	return all
+}
+
+// withBroker returns the deployments of compose.yaml with the changes in compose.rabbitmq.yaml.
+func withBroker(t *testing.T, all []*deployed) []*deployed {
+	t.Helper()
+	var c compose
+	decodeStrict(t, "compose.rabbitmq.yaml", func(string) any { return &c })
+	for _, d := range all {
+		_, name, _ := strings.Cut(d.what, ", ")
+		s := c.Services[name]
+		if len(s.Environment) == 0 {
+			t.Errorf("compose.rabbitmq.yaml does not change %s", name)
+		}
+		maps.Copy(d.env, s.Environment)
+		d.what = "compose.rabbitmq.yaml, " + name
+		for key, value := range s.Environment {
+			if secret, ok := strings.CutPrefix(value, "/run/secrets/"); ok && !slices.Contains(s.Secrets, secret) {
+				t.Errorf("%s: %s is a secret that it does not have", d.what, key)
+			}
+		}
+	}
+	if r := c.Services["rabbitmq"]; !slices.Contains(r.Secrets, filepath.Base(r.Environment["RABBITMQ_CONFIG_FILE"])) {
+		t.Error("compose.rabbitmq.yaml: RabbitMQ has no configuration")
 	}
 	return all
 }

@@ -77,6 +77,7 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 		}
 	}
 	look("tls_key", c.TLSKey)
+	look("broker.password_file", c.Broker.PasswordFile)
 	look("agent.git_crypt_key", c.Agent.CryptKey)
 	look("agent.git_credentials", c.Agent.GitCredentials)
 	look("--key-file", a.keyFile)

@@ -21,6 +21,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/httptask"
+	"github.com/belaydev/belay/internal/server"
 	"github.com/belaydev/belay/worker"
 )
 
@@ -78,7 +79,7 @@ var ofServers = []string{
 // ofWorkers reports whether a worker uses a configuration key.
 func ofWorkers(key string) bool {
 	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "http.") || strings.HasPrefix(key, "secrets.") ||
-		strings.HasPrefix(key, "log.") || key == "broker.url" || ofSession(key)) &&
+		strings.HasPrefix(key, "log.") || key == "broker.url" || key == "broker.password_file" || ofSession(key)) &&
 		!slices.Contains(ofServers, key)
 }
 
@@ -248,10 +249,14 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	if err != nil {
 		return err
 	}
+	broker, err := server.BrokerURL(o.cfg)
+	if err != nil {
+		return err
+	}
 	all := &builtins{
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
 		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl,
-		heartbeat: o.heartbeat, grace: o.grace, broker: o.cfg.Broker.URL,
+		heartbeat: o.heartbeat, grace: o.grace, broker: broker,
 		unwind: time.Minute,
 	}
 	if all.health, err = o.listenHealth(); err != nil {

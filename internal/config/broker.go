@@ -7,10 +7,12 @@ import (
 
 // Broker is the configuration of the message broker, RabbitMQ.
 type Broker struct {
-	URL        string // "" for no broker; it may contain a password, see Shown
-	Queues     []string
-	Prefix     string
-	MessageTTL time.Duration
+	URL string // "" for no broker; it may contain a password, see Shown
+	// PasswordFile is the path of a file with the password of the URL's user; "" for none.
+	PasswordFile string
+	Queues       []string
+	Prefix       string
+	MessageTTL   time.Duration
 }
 
 // brokerKeys are the keys of the message broker.
@@ -19,6 +21,11 @@ var brokerKeys = []Key{
 		"password and virtual host, each character other than letters, digits and -._~ is written as %XX. With a " +
 		"password, put it into BELAY_BROKER_URL or the file; a flag with a password is refused. belay worker uses it too.",
 		of: func(c *Config) kind { return amqp{&c.Broker.URL} }},
+	{Name: "broker.password_file", Doc: "A file with the password for broker.url, whose URL then has a user and no " +
+		"password. The process reads it when it starts.",
+		of: func(c *Config) kind {
+			return text{&c.Broker.PasswordFile, "a file, such as /etc/belay/broker-password"}
+		}},
 	{Name: "broker.queues", Doc: "The queues whose executions this server announces to workers through RabbitMQ; set " +
 		"them alike on all servers of a database. Workers claim the executions of all other queues, and a worker " +
 		"without a connection to RabbitMQ claims those of these queues too.",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
+	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/httpapi"
 )
 
@@ -42,10 +43,37 @@ type logged struct {
 	text *syncBuffer
 }
 
+// courier makes mailboxes, and carries no queue.
+type courier struct{}
+
+func (courier) Carries(string) bool { return false }
+func (courier) Ready() bool         { return true }
+func (courier) Remove(string)       {}
+
+func (courier) Open(_ context.Context, w belay.WorkerID) (string, error) {
+	return "to " + w.String(), nil
+}
+
+func (courier) Send(context.Context, string, engine.Assigned) error { return nil }
+
+// Rule: a server without a broker refuses to make a mailbox, so that the worker claims.
+func TestAServerWithoutABrokerHasNoMailboxes(t *testing.T) {
+	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s := serveOn(t, b, httpapi.Options{Keys: b})
+	session := s.want(http.StatusCreated, nil, http.MethodPost, "/v1/workers",
+		`{"name": "w", "workflows": [{"workflow": "w"}], "capacity": 1}`).Header.Get("Location")
+	s.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodPost, session+"/mailbox", "")
+}
+
 // serve starts the API on an engine of its own, which also stores the keys.
 func serve(t testing.TB, o httpapi.Options) *server {
 	t.Helper()
-	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)))
+	b, err := embedded.Open(t.Context(), "memory:", embedded.Logger(slog.New(slog.DiscardHandler)),
+		embedded.Courier(courier{}))
 	if err != nil {
 		t.Fatal(err)
 	}

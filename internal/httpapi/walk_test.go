@@ -374,7 +374,7 @@ func (w *walker) accepts(session string) {
 	}
 	w.step(422, "POST", session+"/accept", accept(id, int(token), 0))
 	w.step(422, "POST", session+"/accept", `{"number": 2, "offers": []}`)
-	w.step(404, "POST", session+"/mailbox", "")
+	w.step(200, "POST", session+"/mailbox", "")
 	w.step(204, "DELETE", session+"/mailbox", "")
 	w.step(200, "POST", session+"/heartbeat", `{"claim_seen": 0, "accept_seen": 1}`)
 	w.step(412, "POST", got["location"].(string)+"/heartbeat", "", "Lease-Id", got["lease-id"].(string),
