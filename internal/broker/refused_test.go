@@ -63,7 +63,7 @@ func TestMissingVirtualHost(t *testing.T) {
 // there. The command's permissions are enough.
 func TestMissingPermissions(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, mqtest.Shared(t))
+	s := newSite(t, mqtest.Shared(t)).alone()
 	s.options.URL = s.server.User(t, s.vhost, mqtest.Permissions{Read: ".*"})
 	b := s.start(ignore)
 	err := troubled(t, b, belay.CodeForbidden)
