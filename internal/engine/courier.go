@@ -51,6 +51,9 @@ type scheduler struct {
 	slots   chan struct{} // has an element for each message on its way
 	sends   sync.WaitGroup
 
+	turn   string // the queue of the last execution that was scheduled; only run uses it
+	passes int64  // how often assign ran; likewise
+
 	mu    sync.Mutex
 	shuns map[belay.WorkerID]shun
 }
@@ -197,10 +200,11 @@ func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time)
 // workers. It sends the messages of what the claims have won, and returns how much that is.
 func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won int, err error) {
 	calls := make([]*call, len(takers))
+	s.passes++ // a busy worker takes an execution that must run alone first only in claims with an even number
 	for i, t := range takers {
 		c := &machine.Claim{
-			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free)}, Lanes: t.lanes,
-			Idle: t.Running == 0, Assign: true,
+			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free), Number: s.passes},
+			Lanes:        t.lanes, Idle: t.Running == 0, Assign: true, After: s.turn,
 		}
 		c.Secrets = make([]belay.Secret, c.Slots)
 		for n := range c.Secrets {
@@ -219,6 +223,7 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won 
 		}
 		for n := range r.Claims {
 			e := &r.Claims[n].Execution
+			s.turn = e.Queue
 			s.send(ctx, Assigned{e.ID, e.Token, takers[i].ID})
 			won++
 		}
