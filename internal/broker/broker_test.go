@@ -365,21 +365,16 @@ func TestHostileMessagesAreDropped(t *testing.T) {
 		{foreign, WrongQueue},
 	}
 	wantWorker, wantDead := map[Reason]int64{}, map[Reason]int64{}
-	s.raw(func(ch *amqp.Channel) error {
-		for _, h := range hostile {
-			for _, to := range []string{queue, deadLetters(s.options.Prefix).name} {
-				h.send.Headers = amqp.Table{"x-death": "yesterday", "deep": deep}
-				if err := ch.PublishWithContext(t.Context(), "", to, false, false, h.send); err != nil {
-					return err
-				}
-			}
-			wantWorker[h.want]++
-			if h.want != WrongQueue { // the dead-letter queue is for all workers
-				wantDead[h.want]++
-			}
+	var all []amqp.Publishing
+	for _, h := range hostile {
+		h.send.Headers = amqp.Table{"x-death": "yesterday", "deep": deep}
+		all = append(all, h.send)
+		wantWorker[h.want]++
+		if h.want != WrongQueue { // the dead-letter queue is for all workers
+			wantDead[h.want]++
 		}
-		return nil
-	})
+	}
+	s.put([]string{queue, deadLetters(s.options.Prefix).name}, all...)
 	var got inbox[Message]
 	r := s.receive(m.Worker, queue, got.put)
 	await(t, "the drops", func() bool {
@@ -414,6 +409,7 @@ func nested(depth int) amqp.Table {
 func TestUnreadableHeaders(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, mqtest.Shared(t))
+	s.options.most = 50 * time.Millisecond
 	var dead inbox[Dead]
 	b := s.ready(dead.put)
 	m := newMessage()
@@ -424,16 +420,7 @@ func TestUnreadableHeaders(t *testing.T) {
 	}
 	unreadable := right
 	unreadable.Headers = amqp.Table{"deep": nested(40)}
-	s.raw(func(ch *amqp.Channel) error {
-		for _, p := range []amqp.Publishing{unreadable, right} {
-			for _, q := range []string{queue, deadLetters(s.options.Prefix).name} {
-				if err := ch.PublishWithContext(t.Context(), "", q, false, false, p); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
+	s.put([]string{queue, deadLetters(s.options.Prefix).name}, unreadable, right)
 	var got inbox[Message]
 	r := s.receive(m.Worker, queue, got.put)
 	if diff := cmp.Diff([]Message{m}, got.wait(t, 1)); diff != "" {
@@ -450,13 +437,11 @@ func TestUnreadableHeaders(t *testing.T) {
 	if !strings.Contains(s.log.String(), "headers cannot be read") {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
-	if mqtest.Long() { // the delays between the connections add up
-		await(t, "the end of the message", func() bool { return s.depth(queue) == 0 })
-		await(t, "the end of its dead letter", func() bool {
-			q, ok := s.server.Queue(t, s.vhost, deadLetters(s.options.Prefix).name)
-			return ok && q.Messages == 0
-		})
-	}
+	await(t, "the end of the message", func() bool { return s.depth(queue) == 0 })
+	await(t, "the end of its dead letters", func() bool {
+		q, ok := s.server.Queue(t, s.vhost, deadLetters(s.options.Prefix).name)
+		return ok && q.Messages == 0
+	})
 }
 
 // Headers of deaths that RabbitMQ did not write do not count.

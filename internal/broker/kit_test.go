@@ -147,6 +147,31 @@ func (s *site) try(f func(*amqp.Channel) error) error {
 	return f(ch)
 }
 
+// put publishes messages to queues as a program that is not Belay would, and waits for their confirmations: a
+// channel that ends loses what it has not handed to a quorum queue yet. A queue may refuse a message for a moment.
+func (s *site) put(queues []string, all ...amqp.Publishing) {
+	s.t.Helper()
+	s.raw(func(ch *amqp.Channel) error {
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		for _, p := range all {
+			for _, q := range queues {
+				for ok := false; !ok; {
+					c, err := ch.PublishWithDeferredConfirm("", q, false, false, p)
+					if err != nil {
+						return err
+					}
+					if ok, err = c.WaitContext(ctxOf(s.t)); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // depth returns how many messages are ready in a queue.
 func (s *site) depth(queue string) (n int) {
 	s.t.Helper()

@@ -73,7 +73,7 @@ func (l *link) run(ctx context.Context) {
 		if time.Since(begin) > settled {
 			delays.Reset()
 		}
-		if !delays.Wait(ctx, err) {
+		if !retry.Sleep(ctx, min(delays.Next(err), l.options.most)) {
 			return
 		}
 	}
