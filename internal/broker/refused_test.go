@@ -86,18 +86,18 @@ func TestMissingPermissions(t *testing.T) {
 // the log has an error once, and not for each attempt.
 func TestErrorsAreTheSameForAllAttempts(t *testing.T) {
 	t.Parallel()
-	s := &site{t: t, log: new(logs)}
-	l := &link{options: Options{URL: "amqp://u:p@[::1]:5672"}, log: slog.New(slog.NewTextHandler(s.log, nil))}
+	text := new(logs)
+	l := &link{options: Options{URL: "amqp://u:p@[::1]:5672"}, log: slog.New(slog.NewTextHandler(text, nil))}
 	for port := range 10 {
-		text := fmt.Sprintf("read tcp [::1]:4%d->[::1]:5672: read: connection reset by peer", port)
-		l.down(l.options.explain("connect", errors.New(text)))
+		reason := fmt.Sprintf("read tcp [::1]:4%d->[::1]:5672: read: connection reset by peer", port)
+		l.down(l.options.explain("connect", errors.New(reason)))
 	}
 	for port := range 10 {
-		text := fmt.Sprintf("read tcp [::1]:4%d->[::1]:5672: read: connection reset by peer", port)
-		l.down(l.options.explain("connect", &amqp.Error{Code: amqp.FrameError, Reason: text}))
+		reason := fmt.Sprintf("read tcp [::1]:4%d->[::1]:5672: read: connection reset by peer", port)
+		l.down(l.options.explain("connect", &amqp.Error{Code: amqp.FrameError, Reason: reason}))
 	}
-	if n := strings.Count(s.log.String(), "connection reset by peer"); n != 2 {
-		t.Errorf("%d lines: %s", n, s.log)
+	if n := strings.Count(text.String(), "connection reset by peer"); n != 2 {
+		t.Errorf("%d lines: %s", n, text)
 	}
 }
 
