@@ -55,9 +55,10 @@ func TestDeclarations(t *testing.T) {
 	if want := s.options.Prefix + ".worker." + m.Worker.String() + "."; !strings.HasPrefix(queue, want) {
 		t.Errorf("the queue is %s, want %s…", queue, want)
 	}
-	q := s.server.Queues(t, s.vhost)
-	if len(q) != 2 || q[queue].Type != "quorum" || q[deadLetters(s.options.Prefix).name].Type != "quorum" {
-		t.Errorf("the queues are %v", q)
+	for _, name := range []string{queue, deadLetters(s.options.Prefix).name} {
+		if q, ok := s.server.Queue(t, s.vhost, name); !ok || q.Type != "quorum" {
+			t.Errorf("the queue %s is %+v", name, q)
+		}
 	}
 	s.options.TTL = time.Minute
 	other := s.ready(ignore)
@@ -70,7 +71,7 @@ func TestDeclarations(t *testing.T) {
 	if err := b.Delete(ctxOf(t), queue); err != nil {
 		t.Errorf("delete a queue that does not exist: %v", err)
 	}
-	if _, ok := s.server.Queues(t, s.vhost)[queue]; ok {
+	if _, ok := s.server.Queue(t, s.vhost, queue); ok {
 		t.Errorf("%s is still there", queue)
 	}
 	wants(t, b.Delete(ctxOf(t), "someone.elses"), belay.CodeInvalid, "someone.elses")
@@ -257,6 +258,9 @@ func TestDeletedQueues(t *testing.T) {
 // as before. (RabbitMQ keeps letters that it cannot route, and tries again after three minutes.)
 func TestDeletedDeadLetterQueue(t *testing.T) {
 	t.Parallel()
+	if !mqtest.Long() {
+		t.Skip("a letter that finds no exchange comes minutes later, so this test fails on a busy machine")
+	}
 	s := newSite(t, mqtest.Shared(t))
 	s.options.TTL, s.options.repair = time.Second, 100*time.Millisecond
 	var dead inbox[Dead]
@@ -361,21 +365,16 @@ func TestHostileMessagesAreDropped(t *testing.T) {
 		{foreign, WrongQueue},
 	}
 	wantWorker, wantDead := map[Reason]int64{}, map[Reason]int64{}
-	s.raw(func(ch *amqp.Channel) error {
-		for _, h := range hostile {
-			for _, to := range []string{queue, deadLetters(s.options.Prefix).name} {
-				h.send.Headers = amqp.Table{"x-death": "yesterday", "deep": deep}
-				if err := ch.PublishWithContext(t.Context(), "", to, false, false, h.send); err != nil {
-					return err
-				}
-			}
-			wantWorker[h.want]++
-			if h.want != WrongQueue { // the dead-letter queue is for all workers
-				wantDead[h.want]++
-			}
+	var all []amqp.Publishing
+	for _, h := range hostile {
+		h.send.Headers = amqp.Table{"x-death": "yesterday", "deep": deep}
+		all = append(all, h.send)
+		wantWorker[h.want]++
+		if h.want != WrongQueue { // the dead-letter queue is for all workers
+			wantDead[h.want]++
 		}
-		return nil
-	})
+	}
+	s.put([]string{queue, deadLetters(s.options.Prefix).name}, all...)
 	var got inbox[Message]
 	r := s.receive(m.Worker, queue, got.put)
 	await(t, "the drops", func() bool {
@@ -405,10 +404,12 @@ func nested(depth int) amqp.Table {
 }
 
 // A message that the library cannot read ends the connection each time it is delivered, but RabbitMQ gives it
-// up after a few deliveries, and the messages behind it arrive.
+// up after a few deliveries, and the messages behind it arrive. So it is in the queue of a worker and, at the same
+// time, in the dead-letter queue.
 func TestUnreadableHeaders(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, mqtest.Shared(t))
+	s.options.most = 50 * time.Millisecond
 	var dead inbox[Dead]
 	b := s.ready(dead.put)
 	m := newMessage()
@@ -417,36 +418,30 @@ func TestUnreadableHeaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right.Headers = amqp.Table{"deep": nested(40)}
-	s.raw(func(ch *amqp.Channel) error {
-		return ch.PublishWithContext(t.Context(), "", queue, false, false, right)
-	})
-	publish(t, b, queue, m)
+	unreadable := right
+	unreadable.Headers = amqp.Table{"deep": nested(40)}
+	s.put([]string{queue, deadLetters(s.options.Prefix).name}, unreadable, right)
 	var got inbox[Message]
 	r := s.receive(m.Worker, queue, got.put)
 	if diff := cmp.Diff([]Message{m}, got.wait(t, 1)); diff != "" {
 		t.Error(diff)
 	}
-	if n := r.Counters().Dropped[Unreadable]; n < 1 || n > maxDeliveries+1 {
-		t.Errorf("%d connections ended", n)
-	}
-	// In the dead-letter queue, the message ends connections again, until RabbitMQ drops it.
-	second := m
-	second.Token++
-	p, err := second.publishing(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	await(t, "the first delivery", func() bool { return b.Counters().Dropped[Unreadable] > 0 })
-	s.raw(func(ch *amqp.Channel) error {
-		return ch.PublishWithContext(t.Context(), "", deadLetters(s.options.Prefix).name, false, false, p)
-	})
-	if diff := cmp.Diff([]Dead{{second, CauseUnknown, ""}}, dead.wait(t, 1)); diff != "" {
+	if diff := cmp.Diff([]Dead{{m, CauseUnknown, ""}}, dead.wait(t, 1)); diff != "" {
 		t.Error(diff)
+	}
+	for who, c := range map[string]Counters{"the worker": r.Counters(), "the server": b.Counters()} {
+		if n := c.Dropped[Unreadable]; n < 1 || n > 2*(maxDeliveries+1) { // the server gets the worker's message too
+			t.Errorf("%d connections of %s ended", n, who)
+		}
 	}
 	if !strings.Contains(s.log.String(), "headers cannot be read") {
 		t.Errorf("the log does not say why: %s", s.log)
 	}
+	await(t, "the end of the message", func() bool { return s.depth(queue) == 0 })
+	await(t, "the end of its dead letters", func() bool {
+		q, ok := s.server.Queue(t, s.vhost, deadLetters(s.options.Prefix).name)
+		return ok && q.Messages == 0
+	})
 }
 
 // Headers of deaths that RabbitMQ did not write do not count.
@@ -486,7 +481,7 @@ func TestForgedDeaths(t *testing.T) {
 // An operator closes the connections: they are opened again, and publishing and receiving go on.
 func TestClosedConnections(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, mqtest.Shared(t))
+	s := newSite(t, mqtest.Shared(t)).alone()
 	b := s.ready(ignore)
 	m := newMessage()
 	queue := declared(t, b, m)

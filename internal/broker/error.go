@@ -63,8 +63,13 @@ func (o Options) explain(what string, err error) error {
 	default:
 		text = fmt.Sprintf("the connection to RabbitMQ at %s ended: %s", host, e.Reason)
 	}
-	return &belay.Error{Code: code, Op: what, Message: o.hide(text), RetryAfter: wait}
+	return &belay.Error{Code: code, Op: what, Message: o.hide(ownPort.ReplaceAllString(text, "")),
+		RetryAfter: wait}
 }
+
+// ownPort matches the local address in an error of a connection. Its port differs in each attempt, and without it an
+// error is logged once.
+var ownPort = regexp.MustCompile(`\S+:\d+->`)
 
 // isUnreadable reports whether a connection ended because the library could not read a frame. The library
 // keeps only the text of its own error.

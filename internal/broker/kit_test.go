@@ -15,7 +15,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// site is a broker with a virtual host, or a prefix, of its own.
+// site is a broker with a prefix of its own, which other tests do not disturb. The tests share a server and, unless
+// they close connections or change permissions, its virtual host.
 type site struct {
 	t       *testing.T
 	server  *mqtest.Server
@@ -45,7 +46,7 @@ func (l *logs) String() string {
 // newSite prepares options for the server. Tests change them before they start something.
 func newSite(t *testing.T, server *mqtest.Server) *site {
 	t.Helper()
-	s := &site{t: t, server: server, vhost: server.VHost(t), log: new(logs)}
+	s := &site{t: t, server: server, vhost: server.Common(), log: new(logs)}
 	s.options = Options{
 		URL: server.URL(s.vhost), Name: t.Name(), Prefix: "belay" + server.Name(""),
 		Log: slog.New(slog.NewTextHandler(s.log, nil)), Random: uid.New, later: 100 * time.Millisecond,
@@ -62,6 +63,14 @@ func newSite(t *testing.T, server *mqtest.Server) *site {
 			t.Log(s.log)
 		}
 	})
+	return s
+}
+
+// alone gives the site a virtual host of its own.
+func (s *site) alone() *site {
+	s.t.Helper()
+	s.vhost = s.server.VHost(s.t)
+	s.options.URL = s.server.URL(s.vhost)
 	return s
 }
 
@@ -136,6 +145,31 @@ func (s *site) try(f func(*amqp.Channel) error) error {
 		s.t.Fatal(err)
 	}
 	return f(ch)
+}
+
+// put publishes messages to queues as a program that is not Belay would, and waits for their confirmations: a
+// channel that ends loses what it has not handed to a quorum queue yet. A queue may refuse a message for a moment.
+func (s *site) put(queues []string, all ...amqp.Publishing) {
+	s.t.Helper()
+	s.raw(func(ch *amqp.Channel) error {
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		for _, p := range all {
+			for _, q := range queues {
+				for ok := false; !ok; {
+					c, err := ch.PublishWithDeferredConfirm("", q, false, false, p)
+					if err != nil {
+						return err
+					}
+					if ok, err = c.WaitContext(ctxOf(s.t)); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // depth returns how many messages are ready in a queue.

@@ -76,7 +76,7 @@ func (l *link) run(ctx context.Context) {
 		if time.Since(begin) > settled {
 			delays.Reset()
 		}
-		if !delays.Wait(ctx, err) {
+		if !retry.Sleep(ctx, min(delays.Next(err), l.options.most)) {
 			return
 		}
 	}
@@ -120,7 +120,8 @@ func (l *link) dial(ctx context.Context) (*connection, error) {
 	properties["product"] = "Belay"
 	properties.SetClientConnectionName(fmt.Sprintf("belay %s %s", l.options.Name, l.role))
 	config := amqp.Config{
-		Heartbeat: heartbeat, TLSClientConfig: l.options.TLS, Properties: properties,
+		Heartbeat: heartbeat, Properties: properties,
+		TLSClientConfig: l.options.TLS.Clone(), // the library writes the name of the host into it
 		Dial: func(network, address string) (net.Conn, error) {
 			raw, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err != nil {

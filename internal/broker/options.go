@@ -56,6 +56,7 @@ type Options struct {
 	// Deleting a queue that is stuck takes it five seconds.
 	call  time.Duration
 	later time.Duration // how long to wait before an attempt that only an operator's action can make succeed
+	most  time.Duration // the longest delay between attempts to connect; tests shorten it
 	// repair is how often a server declares the dead-letter exchange and queue again, in case they were
 	// deleted.
 	repair time.Duration
@@ -73,6 +74,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.ConfirmTimeout = cmp.Or(o.ConfirmTimeout, DefaultConfirmTimeout)
 	o.Outstanding = cmp.Or(o.Outstanding, DefaultOutstanding)
 	o.call = cmp.Or(o.call, 15*time.Second)
+	o.most = cmp.Or(o.most, time.Minute)
 	o.later, o.repair = cmp.Or(o.later, 10*time.Second), cmp.Or(o.repair, time.Minute)
 	switch {
 	case len(o.Prefix) > maxPrefix || !prefixes.MatchString(o.Prefix) || o.Prefix == "amq":

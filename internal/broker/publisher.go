@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,13 +28,14 @@ type publishing struct {
 	publisher  *publisher
 	connection *connection
 	channel    *amqp.Channel
-	requests   chan *publication // never full: it has room for a message of each slot
+	news       chan struct{}     // has an element if unsent may have a message
 	confirmed  chan *publication // the messages with a confirmation
 	awaited    sync.WaitGroup    // the goroutines that wait for confirmations
 
 	mu      sync.Mutex
 	last    uint64                  // the newest correlation id
 	waiting map[uint64]*publication // by correlation id: handed to this session, and without an answer
+	unsent  []*publication          // not written yet; those that have got an answer meanwhile are dropped
 	heard   time.Time               // the time of the newest confirmation
 	used    map[string]bool         // the queues that have got a message of this session
 	ending  bool                    // the connection is about to end, so no message is handed to it any more
@@ -107,18 +109,41 @@ func (p *publisher) hand(op string, w *publication) error {
 	if s == nil {
 		return p.link.notConnected(op)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// With the lock, because blocked answers the messages of the session only once, at the beginning of an alarm.
 	if reason := p.link.current().Blocked; reason != "" {
 		return blockedError(op, reason)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.waiting == nil || s.ending {
 		return p.link.notConnected(op)
 	}
 	s.last++
 	w.correlation = s.last
 	s.waiting[w.correlation] = w
-	s.requests <- w
+	if len(s.unsent) >= cap(p.slots) {
+		// An alarm has answered messages that RabbitMQ did not read, so their slots are free again.
+		s.unsent = slices.DeleteFunc(s.unsent, func(w *publication) bool { return s.waiting[w.correlation] == nil })
+	}
+	s.unsent = append(s.unsent, w)
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// next returns the next message to write, nil if there is none.
+func (s *publishing) next() *publication {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.unsent) > 0 {
+		w := s.unsent[0]
+		s.unsent[0], s.unsent = nil, s.unsent[1:]
+		if s.waiting[w.correlation] != nil {
+			return w
+		}
+	}
 	return nil
 }
 
@@ -133,11 +158,7 @@ func (p *publisher) serve(ctx context.Context, c *connection, ready func()) erro
 	if err != nil {
 		return err
 	}
-	s := &publishing{
-		publisher: p, connection: c, channel: ch, requests: make(chan *publication, cap(p.slots)),
-		confirmed: make(chan *publication), waiting: make(map[uint64]*publication),
-		used: make(map[string]bool),
-	}
+	s := p.open(c, ch)
 	// The channel of returns has no buffer: RabbitMQ's library goes on to the confirmation of a message only
 	// after listen has received its return.
 	returns := ch.NotifyReturn(make(chan amqp.Return))
@@ -161,6 +182,14 @@ func (p *publisher) serve(ctx context.Context, c *connection, ready func()) erro
 	return err
 }
 
+// open begins the use of a connection.
+func (p *publisher) open(c *connection, ch *amqp.Channel) *publishing {
+	return &publishing{
+		publisher: p, connection: c, channel: ch, news: make(chan struct{}, 1), confirmed: make(chan *publication),
+		waiting: make(map[uint64]*publication), used: make(map[string]bool),
+	}
+}
+
 func (p *publisher) use(s *publishing) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +202,9 @@ func (s *publishing) send(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case w := <-s.requests:
+		case <-s.news:
+		}
+		for w := s.next(); w != nil && ctx.Err() == nil; w = s.next() {
 			if err := s.write(w); err != nil {
 				s.connection.abort(err)
 				return
@@ -183,12 +214,6 @@ func (s *publishing) send(ctx context.Context) {
 }
 
 func (s *publishing) write(w *publication) error {
-	s.mu.Lock()
-	_, waits := s.waiting[w.correlation]
-	s.mu.Unlock()
-	if !waits {
-		return nil // its publisher has an answer already
-	}
 	m, err := w.message.publishing(w.correlation)
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
@@ -63,7 +65,7 @@ func TestMissingVirtualHost(t *testing.T) {
 // there. The command's permissions are enough.
 func TestMissingPermissions(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, mqtest.Shared(t))
+	s := newSite(t, mqtest.Shared(t)).alone()
 	s.options.URL = s.server.User(t, s.vhost, mqtest.Permissions{Read: ".*"})
 	b := s.start(ignore)
 	err := troubled(t, b, belay.CodeForbidden)
@@ -78,6 +80,25 @@ func TestMissingPermissions(t *testing.T) {
 	all := strings.Split(b.options.permit("v", "u"), "'")
 	s.server.Permit(t, s.options.URL, s.vhost, mqtest.Permissions{Configure: all[5], Write: all[7], Read: all[9]})
 	await(t, "a message", func() bool { return b.Publish(ctxOf(t), queue, m) == nil })
+}
+
+// The errors of two attempts that fail in the same way are equal, although the system chooses another port for each:
+// the log has an error once, and not for each attempt.
+func TestErrorsAreTheSameForAllAttempts(t *testing.T) {
+	t.Parallel()
+	text := new(logs)
+	l := &link{options: Options{URL: "amqp://u:p@[::1]:5672"}, log: slog.New(slog.NewTextHandler(text, nil))}
+	for port := range 10 {
+		reason := fmt.Sprintf("read tcp [::1]:4%d->[::1]:5672: read: connection reset by peer", port)
+		l.down(l.options.explain("connect", errors.New(reason)))
+	}
+	for port := range 10 {
+		reason := fmt.Sprintf("read tcp [::1]:4%d->[::1]:5672: read: connection reset by peer", port)
+		l.down(l.options.explain("connect", &amqp.Error{Code: amqp.FrameError, Reason: reason}))
+	}
+	if n := strings.Count(text.String(), "connection reset by peer"); n != 2 {
+		t.Errorf("%d lines: %s", n, text)
+	}
 }
 
 // A queue of that name with other arguments is reported.

@@ -31,7 +31,7 @@ type site struct {
 func newSite(t *testing.T, ttl time.Duration) *site {
 	t.Helper()
 	s := &site{t: t, server: mqtest.Shared(t), started: make(chan belay.Assignment, 1000)}
-	s.vhost = s.server.VHost(t)
+	s.vhost = s.server.Common()
 	s.options = broker.Options{
 		URL: s.server.URL(s.vhost), Prefix: "belay" + s.server.Name(""), TTL: ttl, Random: uid.New,
 		Log: slog.New(slog.DiscardHandler),
@@ -191,7 +191,7 @@ func TestExecutionsAreSent(t *testing.T) {
 // execution fails, with the words of systems that push work. The first worker's messages are of no use then.
 func TestExecutionsOfDeadWorkers(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 3*time.Second)
+	s := newSite(t, 1500*time.Millisecond)
 	deaf, queue := s.worker("deaf")
 	first := s.submit()
 	fails := s.submit(func(x *belay.Submission) { x.Policy.OnExpired = belay.FailExpired })
@@ -217,7 +217,10 @@ func TestExecutionsOfDeadWorkers(t *testing.T) {
 		t.Errorf("accepted %v", a.Lease)
 	}
 	s.receive(deaf, queue) // drops what is left
-	s.await("the end of the queue", func() bool { return s.server.Queues(t, s.vhost)[queue].Messages == 0 })
+	s.await("the end of the queue", func() bool {
+		q, ok := s.server.Queue(t, s.vhost, queue)
+		return ok && q.Messages == 0
+	})
 	if n := len(s.started); n != 0 {
 		t.Errorf("%d more executions were accepted", n)
 	}

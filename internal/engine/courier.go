@@ -56,6 +56,9 @@ type scheduler struct {
 	slots   chan struct{} // has an element for each message on its way
 	sends   sync.WaitGroup
 
+	turn   string // the queue of the last execution that was scheduled; only run uses it
+	passes int64  // how often assign ran; likewise
+
 	mu        sync.Mutex
 	shuns     map[belay.WorkerID]shun
 	mailboxes map[belay.WorkerID]string // of sessions that have not ended, as far as this server knows
@@ -78,8 +81,10 @@ func newScheduler(e *Engine, c Courier) *scheduler {
 // of sessions that the batch has ended. (If this server does not know such a mailbox, or ends before it has removed
 // the mailbox, the broker removes it after a time without use.)
 func (s *scheduler) observe(b *batch) {
+	fleet := false
 	for _, w := range b.changes.Workers {
 		s.note(w)
+		fleet = fleet || w.New || w.HeartbeatAt != b.rows.Now // a heartbeat gives no worker room
 	}
 	for _, e := range b.changes.Executions {
 		if e.Ready() != 0 && s.courier.Carries(e.Queue) {
@@ -88,7 +93,7 @@ func (s *scheduler) observe(b *batch) {
 		}
 	}
 	ended := func(r *machine.Run) bool { return r.EndedSeq != 0 }
-	if len(b.changes.Workers)+len(b.changes.Objects)+len(b.changes.Places) > 0 ||
+	if fleet || len(b.changes.Objects)+len(b.changes.Places) > 0 ||
 		slices.ContainsFunc(b.changes.Runs, ended) {
 		s.nudge()
 	}
@@ -230,10 +235,11 @@ func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time)
 // workers. It sends the messages of what the claims have won, and returns how much that is.
 func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won int, err error) {
 	calls := make([]*call, len(takers))
+	s.passes++ // a busy worker takes an execution that must run alone first only in claims with an even number
 	for i, t := range takers {
 		c := &machine.Claim{
-			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free)}, Lanes: t.lanes,
-			Idle: t.Running == 0, Assign: true,
+			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free), Number: s.passes},
+			Lanes:        t.lanes, Idle: t.Running == 0, Assign: true, After: s.turn,
 		}
 		c.Secrets = make([]belay.Secret, c.Slots)
 		for n := range c.Secrets {
@@ -252,6 +258,7 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won 
 		}
 		for n := range r.Claims {
 			e := &r.Claims[n].Execution
+			s.turn = e.Queue
 			s.send(ctx, takers[i].Mailbox(), Assigned{e.ID, e.Token, takers[i].ID})
 			won++
 		}

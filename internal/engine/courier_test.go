@@ -14,7 +14,7 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// courier carries the queue "sent", and keeps what it sent.
+// courier carries the queues "sent" and "also", and keeps what it sent.
 type courier struct {
 	mu      sync.Mutex
 	down    bool // it has no connection
@@ -23,7 +23,7 @@ type courier struct {
 	err     error    // the error of each Send
 }
 
-func (c *courier) Carries(queue string) bool { return queue == "sent" }
+func (c *courier) Carries(queue string) bool { return queue == "sent" || queue == "also" }
 
 func (c *courier) Ready() bool {
 	c.mu.Lock()
@@ -185,6 +185,29 @@ func TestTheSchedulerSpreadsWork(t *testing.T) {
 		if got = p.byWorker(); len(got["small"]) != 1 || len(got["large"]) != 0 {
 			t.Errorf("sent %v after a run ended", got)
 		}
+	})
+}
+
+// Queues take turns, so that the backlog of one does not delay the others.
+func TestTheSchedulerTakesQueuesInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.crew.open("w", belay.WorkerSpec{Capacity: 1, Queues: []string{"sent", "also"}})
+		synctest.Wait()
+		sent := p.send(10)["w"]
+		p.submit(belay.Submission{Queue: "also"})
+		for range 3 {
+			if len(sent) != 1 {
+				t.Fatalf("sent %v", sent)
+			}
+			a := p.accept(sent[0])
+			if p.state(a.Lease.Execution).Queue == "also" {
+				return
+			}
+			p.settle(a, belay.Settlement{Outcome: belay.OutcomeSucceeded})
+			sent = p.byWorker()["w"]
+		}
+		t.Error("the first three executions are from one queue, although another waits")
 	})
 }
 

@@ -17,8 +17,8 @@ type Claim struct {
 	// Idle says that the worker runs nothing.
 	Idle bool
 	// Assign makes the executions scheduled, and not running: the engine claims for a worker that gets
-	// messages from a broker, and the worker must still accept. Such a claim has no number, and is not
-	// repeated.
+	// messages from a broker, and the worker must still accept. Such a claim is not repeated, and its number
+	// affects only the turns of executions that must run alone.
 	Assign bool
 	// After is the queue from which the last execution was claimed, empty if unknown. The queue
 	// after it has the first turn in this claim. After affects only the turns.

@@ -136,6 +136,38 @@ func TestOnlyRunsOfClaimsThatWereGivenUpAreReleased(t *testing.T) {
 	}
 }
 
+// RabbitMQ repeats a message, and the worker accepts it again under a new number: a heartbeat that gives up the former
+// accept does not release the run, because the worker may have the reply to the new one.
+func TestRepeatedAcceptsHaveTheHigherNumber(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	r := s.do(&Schedule{Execution: s.submit(), Worker: w, Secret: belay.Secret{1}})
+	id, token := r.Execution.ID, r.Execution.Token
+	lease := leaseOf(&s.do(&Accept{w, id, token, 1}).Claims[0].Execution)
+	beat := func(seen int64) Reply {
+		h := s.beat(w)
+		h.AcceptSeen = seen
+		return s.do(h)
+	}
+	early := beat(1) // its follow-up comes after the second accept
+	for _, number := range []int64{3, 2} {
+		again := s.do(&Accept{w, id, token, number})
+		if l := leaseOf(&again.Claims[0].Execution); !again.Replayed || l != lease {
+			t.Errorf("accept %d got %v, want %v", number, l, lease)
+		}
+	}
+	for _, f := range append(early.Follow, beat(2).Follow...) {
+		s.refused(f, belay.CodeConflict)
+	}
+	if s.row(id).State != belay.Running {
+		t.Errorf("the execution is %s", s.row(id).State)
+	}
+	s.follow(beat(3))
+	if s.row(id).State != belay.Pending {
+		t.Errorf("the execution is %s after all accepts were given up", s.row(id).State)
+	}
+}
+
 // A run that began with an accept is released once its worker has named a higher accept and not the run:
 // the reply to the accept was lost. Nothing is charged. A heartbeat that was sent before releases nothing.
 func TestAcceptsAreNumbered(t *testing.T) {

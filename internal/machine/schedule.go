@@ -89,6 +89,11 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	}
 	mine := e.Worker == c.Worker && e.Token == c.Token
 	if mine && e.State == belay.Running {
+		if e.ClaimNo < 0 && -e.ClaimNo < c.Number {
+			// The broker repeated the message. A heartbeat that gives up the former accept must not release the run.
+			e.ClaimNo = -c.Number
+			w.changed(e)
+		}
 		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
 	}
 	// A failing health probe takes nothing from a worker, so the worker may still accept.

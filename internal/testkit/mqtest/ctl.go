@@ -3,40 +3,75 @@ package mqtest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// ctlTimeout bounds one run of rabbitmqctl, which takes half a second on an idle machine.
-const ctlTimeout = time.Minute
+// callTimeout bounds one evaluation, which takes a few milliseconds on an idle machine.
+const callTimeout = time.Minute
 
-// Ctl runs rabbitmqctl with the arguments, and returns its output. It skips the test if the server
-// is one that BELAY_TEST_RABBITMQ names.
-func (s *Server) Ctl(t testing.TB, args ...string) string {
+// Eval evaluates an Erlang expression in the server and returns the value as Erlang writes it. It skips the
+// test if the server is one that BELAY_TEST_RABBITMQ names.
+//
+// Eval uses erl_call, because a run of rabbitmqctl starts Erlang with all its libraries, and takes a core for
+// more than a second.
+func (s *Server) Eval(t testing.TB, expression string) string {
 	t.Helper()
 	s.private(t)
-	out, err := s.ctl(args...)
+	out, err := s.eval(expression)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func (s *Server) ctl(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), ctlTimeout)
+func (s *Server) eval(expression string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.programs.ctl, append([]string{"--quiet", "--node", s.node()}, args...)...)
-	cmd.Env, cmd.Dir = s.environment(), s.dir
+	// erl_call reads the cookie from the home directory. Its node needs a name that no other has.
+	cmd := exec.CommandContext(ctx, s.programs.call, "-h", s.Name("call"), "-n", s.node(), "-e")
+	cmd.Env, cmd.Dir, cmd.Stdin = s.environment(), s.dir, strings.NewReader(expression+".\n")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("rabbitmqctl %s: %w: %s", strings.Join(args, " "), err, out)
+	value, ok := strings.CutPrefix(string(out), "{ok, ")
+	if err != nil || !ok {
+		return "", fmt.Errorf("evaluate %s: %w: %s", expression, errors.Join(err, errEval), out)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSuffix(strings.TrimSpace(value), "}"), nil
+}
+
+// errEval reports that the server could not evaluate an expression.
+var errEval = errors.New("the server has no value for it")
+
+// do evaluates an expression whose value must be ok.
+func (s *Server) do(t testing.TB, format string, args ...any) {
+	t.Helper()
+	for i, a := range args {
+		if text, is := a.(string); is {
+			args[i] = erlang(text)
+		}
+	}
+	if out := s.Eval(t, fmt.Sprintf(format, args...)); out != "ok" {
+		t.Fatalf("%s: the value is %s", fmt.Sprintf(format, args...), out)
+	}
+}
+
+// erlang writes a text as an Erlang binary.
+func erlang(text string) string {
+	var b strings.Builder
+	for i, c := range []byte(text) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(int(c)))
+	}
+	return "<<" + b.String() + ">>"
 }
 
 // private skips a test that needs a server of its own kind: a server that the tests may control.
@@ -52,18 +87,29 @@ func (s *Server) Name(word string) string {
 	return fmt.Sprintf("%s-%d-%d-%d", word, os.Getpid(), s.ports.client, s.names.Add(1))
 }
 
+// Common returns the name of a virtual host that all tests with this server use.
+func (s *Server) Common() string {
+	if s.outside != nil {
+		return strings.TrimPrefix(s.outside.Path, "/")
+	}
+	return "/"
+}
+
 // VHost makes an empty virtual host and returns its name. On a server that BELAY_TEST_RABBITMQ names,
 // it returns the virtual host of that URL, which other tests use too.
 func (s *Server) VHost(t testing.TB) string {
 	t.Helper()
 	if s.outside != nil {
-		return strings.TrimPrefix(s.outside.Path, "/")
+		return s.Common()
 	}
 	name := s.Name("test")
-	s.Ctl(t, "add_vhost", name)
-	s.Ctl(t, "set_permissions", "--vhost", name, user, ".*", ".*", ".*")
+	s.do(t, "rabbit_vhost:add(%s, %[2]s), rabbit_auth_backend_internal:set_permissions(%[3]s, %[1]s, %[4]s, %[4]s, "+
+		"%[4]s, %[2]s)", name, by, user, ".*")
 	return name
 }
+
+// by is the name under which the server logs the changes that tests make.
+const by = "mqtest"
 
 // Permissions are regular expressions for the names of the queues and exchanges that a user may
 // configure (declare and delete), write to and read from. An empty one permits nothing.
@@ -73,9 +119,10 @@ type Permissions struct{ Configure, Write, Read string }
 func (s *Server) User(t testing.TB, vhost string, p Permissions) string {
 	t.Helper()
 	name, secret := s.Name("user"), rand.Text()
-	s.Ctl(t, "add_user", name, secret)
-	s.Ctl(t, "set_permissions", "--vhost", vhost, name, p.Configure, p.Write, p.Read)
-	return s.urlOf(vhost, url.UserPassword(name, secret))
+	s.do(t, "rabbit_auth_backend_internal:add_user(%s, %s, %s)", name, secret, by)
+	of := s.urlOf(vhost, url.UserPassword(name, secret))
+	s.Permit(t, of, vhost, p)
+	return of
 }
 
 // Permit changes the permissions of the user of a URL that User returned.
@@ -85,60 +132,65 @@ func (s *Server) Permit(t testing.TB, of, vhost string, p Permissions) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Ctl(t, "set_permissions", "--vhost", vhost, u.User.Username(), p.Configure, p.Write, p.Read)
+	s.do(t, "rabbit_auth_backend_internal:set_permissions(%s, %s, %s, %s, %s, %s)", u.User.Username(), vhost,
+		p.Configure, p.Write, p.Read, by)
 }
 
 // Queue is a queue of the server.
 type Queue struct {
-	Name, Type          string
+	Type                string
 	Messages, Consumers int
 }
 
-// Queues returns the queues of a virtual host by their names.
-func (s *Server) Queues(t testing.TB, vhost string) map[string]Queue {
+// Queue returns a queue of a virtual host, and false if there is none of that name.
+func (s *Server) Queue(t testing.TB, vhost, name string) (q Queue, ok bool) {
 	t.Helper()
-	all := make(map[string]Queue)
-	out := s.Ctl(t, "list_queues", "--vhost", vhost, "--no-table-headers", "name", "type", "messages", "consumers")
-	for line := range strings.Lines(out) {
-		var q Queue
-		if _, err := fmt.Sscan(line, &q.Name, &q.Type, &q.Messages, &q.Consumers); err != nil {
-			t.Fatalf("read the queue %q: %v", line, err)
-		}
-		all[q.Name] = q
+	out := s.Eval(t, fmt.Sprintf(`case rabbit_amqqueue:lookup(rabbit_misc:r(%s, queue, %s)) of
+		{ok, Q} -> [{_, T}, {_, M}, {_, C}] = rabbit_amqqueue:info(Q, [type, messages, consumers]), {T, M, C};
+		{error, not_found} -> none end`, erlang(vhost), erlang(name)))
+	if out == "none" {
+		return Queue{}, false
 	}
-	return all
+	fields := strings.FieldsFunc(out, func(c rune) bool { return strings.ContainsRune("{}, ", c) })
+	if _, err := fmt.Sscan(strings.Join(fields, " "), &q.Type, &q.Messages, &q.Consumers); err != nil {
+		t.Fatalf("read the queue %q: %v", out, err)
+	}
+	return q, true
 }
 
 // Purge deletes the messages of a queue that no consumer has received.
 func (s *Server) Purge(t testing.TB, vhost, queue string) {
 	t.Helper()
-	s.Ctl(t, "purge_queue", "--vhost", vhost, queue)
+	s.do(t, "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(%s, queue, %s)), {ok, _} = rabbit_amqqueue:purge(Q), ok",
+		vhost, queue)
 }
 
 // Delete deletes a queue with its messages.
 func (s *Server) Delete(t testing.TB, vhost, queue string) {
 	t.Helper()
-	s.Ctl(t, "delete_queue", "--vhost", vhost, queue)
+	s.do(t, "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(%s, queue, %s)), "+
+		"{ok, _} = rabbit_amqqueue:delete(Q, false, false, %s), ok", vhost, queue, by)
 }
 
 // CloseConnections closes all connections of a virtual host, as an operator would.
 func (s *Server) CloseConnections(t testing.TB, vhost string) {
 	t.Helper()
-	s.Ctl(t, "close_all_connections", "--vhost", vhost, "closed by a test")
+	s.do(t, `[rabbit_networking:close_connection(P, "closed by a test") || P <- rabbit_networking:connections(), `+
+		"rabbit_networking:connection_info(P, [vhost]) =:= [{vhost, %s}]], ok", vhost)
 }
 
 // Alarm raises the memory alarm of the server: it accepts no message any more, and stops reading from
 // connections that publish. The returned function ends the alarm, and so does the end of the test.
 func (s *Server) Alarm(t testing.TB) (end func()) {
 	t.Helper()
-	s.Ctl(t, "set_vm_memory_high_watermark", "absolute", "1000000")
+	s.do(t, "vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000000})")
 	over := false
 	end = func() {
 		if over {
 			return
 		}
 		over = true
-		if _, err := s.ctl("set_vm_memory_high_watermark", "0.4"); err != nil {
+		if _, err := s.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.4)"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -16,7 +16,7 @@
 //
 // BELAY_TEST_RABBITMQ is the URL of a server to use instead, whose user may declare, delete, write
 // and read queues and exchanges whose names begin with belay, and may write to the default exchange.
-// With such a server, tests that stop their server or use rabbitmqctl are skipped. If there is
+// With such a server, tests that stop their server or change it are skipped. If there is
 // neither such a server nor a program, tests are skipped with the reason, or fail if
 // BELAY_TEST_REQUIRE is set.
 package mqtest

@@ -18,35 +18,37 @@ import (
 	"github.com/belaydev/belay/internal/testkit/mqtest"
 )
 
-// The tests of this file that stop a server start it for themselves; they run at the same time, so
-// that several servers run at once.
-
 // A server keeps what it acknowledged through a crash, and nothing of one server is in another.
 func TestServersKeepWhatTheyAcknowledged(t *testing.T) {
-	t.Parallel()
-	s := mqtest.Start(t, mqtest.Options{})
-	other := mqtest.Shared(t)
+	if !mqtest.Long() {
+		t.Skip("package broker kills a server in each run of its tests")
+	}
+	s, other := mqtest.Start(t, mqtest.Options{}), mqtest.Shared(t)
 	name := s.VHost(t)
 	if err := errors.Join(s.Kill(), s.Resume()); err != nil {
 		t.Fatal(err)
 	}
-	if out := s.Ctl(t, "list_vhosts"); !strings.Contains(out, name) {
-		t.Errorf("the virtual hosts are %q after the server came back, want %s among them", out, name)
+	if out := vhosts(t, s); !strings.Contains(out, name) {
+		t.Errorf("the virtual hosts are %s after the server came back, want %s among them", out, name)
 	}
-	if out := other.Ctl(t, "list_vhosts"); strings.Contains(out, name) {
-		t.Errorf("another server has the virtual host %s too: %q", name, out)
+	if out := vhosts(t, other); strings.Contains(out, name) {
+		t.Errorf("another server has the virtual host %s too: %s", name, out)
 	}
 }
 
+func vhosts(t *testing.T, s *mqtest.Server) string {
+	t.Helper()
+	return s.Eval(t, `binary_to_list(iolist_to_binary(lists:join(" ", rabbit_vhost:list_names())))`)
+}
+
 // A server listens on the loopback only.
-func TestServersListenOnTheLoopback(t *testing.T) {
-	t.Parallel()
-	s := mqtest.Shared(t)
-	out := s.Ctl(t, "eval", "[{A, P} || L <- erlang:ports(), {ok, {A, P}} <- [inet:sockname(L)]].")
+func testLoopback(t *testing.T, s *mqtest.Server) {
+	out := s.Eval(t, "[{A, P} || L <- erlang:ports(), {ok, {A, P}} <- [inet:sockname(L)]]")
 	_, port, err := net.SplitHostPort(s.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
+	out = strings.Join(strings.Fields(out), "")
 	if !strings.Contains(out, "{{127,0,0,1},"+port+"}") {
 		t.Errorf("the sockets are %s; want one on port %s", out, port)
 	}
@@ -55,39 +57,44 @@ func TestServersListenOnTheLoopback(t *testing.T) {
 	}
 }
 
-// The memory alarm stands until it is cleared. (No test of this package publishes.)
-func TestAlarm(t *testing.T) {
-	t.Parallel()
-	s := mqtest.Shared(t)
-	const alarms = "rabbit_alarm:get_alarms()."
-	if out := s.Ctl(t, "eval", alarms); out != "[]" {
+// The memory alarm stands until it is cleared.
+func testAlarm(t *testing.T, s *mqtest.Server) {
+	const alarms = "rabbit_alarm:get_alarms()"
+	if out := s.Eval(t, alarms); out != "[]" {
 		t.Fatalf("alarms before the first: %s", out)
 	}
 	end := s.Alarm(t)
-	await(t, "the alarm", func() bool { return strings.Contains(s.Ctl(t, "eval", alarms), "memory") })
+	await(t, "the alarm", func() bool { return strings.Contains(s.Eval(t, alarms), "memory") })
 	end()
-	await(t, "the end of the alarm", func() bool { return s.Ctl(t, "eval", alarms) == "[]" })
+	await(t, "the end of the alarm", func() bool { return s.Eval(t, alarms) == "[]" })
 }
 
 // A user has the permissions that the test gives it, and no others.
-func TestUsers(t *testing.T) {
-	t.Parallel()
-	s := mqtest.Shared(t)
+func testUsers(t *testing.T, s *mqtest.Server) {
 	vhost := s.VHost(t)
-	url := s.User(t, vhost, mqtest.Permissions{Configure: "^belay", Write: "", Read: ".*"})
-	if !strings.HasPrefix(url, "amqp://user-") || !strings.HasSuffix(url, "@"+s.Address()+"/"+vhost) {
-		t.Errorf("the URL is %s", url)
+	address := s.User(t, vhost, mqtest.Permissions{Configure: "^belay", Write: "", Read: ".*"})
+	if !strings.HasPrefix(address, "amqp://user-") || !strings.HasSuffix(address, "@"+s.Address()+"/"+vhost) {
+		t.Errorf("the URL is %s", address)
 	}
-	got := strings.Fields(s.Ctl(t, "list_permissions", "--vhost", vhost, "--no-table-headers"))
-	if want := "^belay .*"; !strings.Contains(strings.Join(got, " "), want) {
-		t.Errorf("the permissions are %q, want %q among them", got, want)
+	got := s.Eval(t, `[binary_to_list(iolist_to_binary(lists:join(" ", [proplists:get_value(K, P) || `+
+		"K <- [configure, write, read]]))) || P <- rabbit_auth_backend_internal:list_permissions()]")
+	if !strings.Contains(got, `"^belay  .*"`) {
+		t.Errorf("the permissions are %s", got)
+	}
+}
+
+// Tests see that a queue is missing, and names may have any characters.
+func testQueues(t *testing.T, s *mqtest.Server) {
+	if q, ok := s.Queue(t, "/", `no "such" queue'}.`); ok {
+		t.Errorf("found %+v", q)
 	}
 }
 
 // A failure to start is reported with the server's log, and leaves nothing behind.
 func TestFailuresShowTheLog(t *testing.T) {
-	t.Parallel()
-	mqtest.Shared(t) // skips the test if there is no server
+	if !mqtest.Long() {
+		t.Skip("needs another server")
+	}
 	cmd := again(t, "TestStartsWithABadSetting")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !bytes.Contains(out, []byte("the server ended while it started")) ||
@@ -124,16 +131,22 @@ func tempOf(cmd *exec.Cmd) string {
 	return strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], "TMPDIR=")
 }
 
-// A server and its epmd end, and their files go, when a kill ends their test process.
+// A server and its epmd end, and their files go, when a kill ends their test process. Before that, other tests use
+// the server, because each start of one takes seconds.
 func TestServersDieWithTheirTest(t *testing.T) {
 	if os.Getenv(child) != "" {
 		s := mqtest.Start(t, mqtest.Options{})
-		pid := s.Ctl(t, "eval", `io:format("~s", [os:getpid()]).`)
-		_, _ = os.Stdout.WriteString("at " + strings.Fields(pid)[0] + " " + s.Address() + "\n")
+		t.Run("Loopback", func(t *testing.T) { testLoopback(t, s) })
+		t.Run("Alarm", func(t *testing.T) { testAlarm(t, s) })
+		t.Run("Users", func(t *testing.T) { testUsers(t, s) })
+		t.Run("Queues", func(t *testing.T) { testQueues(t, s) })
+		if t.Failed() || t.Skipped() {
+			return
+		}
+		pid := s.Eval(t, "list_to_integer(os:getpid())")
+		_, _ = os.Stdout.WriteString("at " + pid + " " + s.Address() + "\n")
 		select {}
 	}
-	t.Parallel()
-	mqtest.Shared(t) // skips the test if there is no server
 	cmd := again(t, "TestServersDieWithTheirTest")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -143,7 +156,7 @@ func TestServersDieWithTheirTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields := lineWith(t, out, "at ")
-	pid, err := strconv.Atoi(strings.TrimRight(fields[1], "ok"))
+	pid, err := strconv.Atoi(fields[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,17 +176,22 @@ func TestServersDieWithTheirTest(t *testing.T) {
 	}
 }
 
-// lineWith returns the fields of the first line that begins with the prefix.
+// lineWith returns the fields of the first line that begins with the prefix. If there is none, the test is skipped
+// or fails as the process that wrote the lines did.
 func lineWith(t *testing.T, r io.Reader, prefix string) []string {
 	t.Helper()
+	var before strings.Builder
 	for in := bufio.NewReader(r); ; {
 		line, err := in.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(line, prefix) {
+		switch {
+		case strings.HasPrefix(line, prefix):
 			return strings.Fields(line)
+		case err != nil && strings.Contains(before.String(), "--- SKIP"):
+			t.Skip(before.String())
+		case err != nil:
+			t.Fatalf("%v after\n%s", err, &before)
 		}
+		before.WriteString(line)
 	}
 }
 

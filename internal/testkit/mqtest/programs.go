@@ -14,13 +14,17 @@ const (
 	envRequire = "BELAY_TEST_REQUIRE"
 )
 
+// Long reports whether the tests run in full (make test-long), and not only those that are worth their time in
+// every run.
+func Long() bool { return os.Getenv("BELAY_TEST_LONG") != "" }
+
 // errMissing reports that this machine has no RabbitMQ.
-var errMissing = errors.New("no RabbitMQ here: rabbitmq-server, rabbitmqctl and epmd are neither on the PATH nor " +
+var errMissing = errors.New("no RabbitMQ here: rabbitmq-server, erl_call and epmd are neither on the PATH nor " +
 	"in /usr/lib/rabbitmq/bin and /usr/lib/erlang/bin; " +
 	"install it (Debian: apt-get install rabbitmq-server), or name a server in " + envURL)
 
 // programs are the paths of the programs that a server needs.
-type programs struct{ server, ctl, epmd string }
+type programs struct{ server, call, epmd string }
 
 // find searches the programs of RabbitMQ and Erlang. It prefers the directory of the package, because
 // Debian's programs on the PATH are wrappers, which run only as root or as the user rabbitmq, and
@@ -28,10 +32,10 @@ type programs struct{ server, ctl, epmd string }
 func find() (programs, error) {
 	p := programs{
 		server: first("rabbitmq-server", "/usr/lib/rabbitmq/bin", "/opt/homebrew/sbin"),
-		ctl:    first("rabbitmqctl", "/usr/lib/rabbitmq/bin", "/opt/homebrew/sbin"),
+		call:   first("erl_call", "/usr/lib/erlang/bin", "/opt/homebrew/bin"),
 		epmd:   first("epmd", "/usr/lib/erlang/bin", "/opt/homebrew/bin"),
 	}
-	if p.server == "" || p.ctl == "" || p.epmd == "" {
+	if p.server == "" || p.call == "" || p.epmd == "" {
 		return programs{}, errMissing
 	}
 	return p, nil

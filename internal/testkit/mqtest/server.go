@@ -3,6 +3,7 @@ package mqtest
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ type Server struct {
 	names atomic.Int64
 }
 
-// ports are the ports on which a server and its epmd listen: one for clients, one for rabbitmqctl.
+// ports are the ports on which a server and its epmd listen: one for clients, one for other Erlang nodes.
 type ports struct{ client, dist, epmd int }
 
 var shared struct {
@@ -131,8 +132,8 @@ func (s *Server) start(o Options) error {
 	}
 	for name, text := range map[string]string{
 		"plugins": "[].\n", "rabbitmq.conf": o.text(s.ports.client),
-		// Nodes with equal cookies may do anything to each other: each server has its own.
-		"home/.erlang.cookie": filepath.Base(dir),
+		// A program that knows the cookie may do anything as the user of the test.
+		"home/.erlang.cookie": rand.Text(),
 	} {
 		if err := os.WriteFile(s.path(name), []byte(text), 0o400); err != nil {
 			return err
@@ -213,9 +214,6 @@ func (s *Server) environment() []string {
 		"RABBITMQ_PID_FILE="+s.path("data/pid"),
 		"RABBITMQ_ALLOW_INPUT=1", // the script becomes the server, so that the shell knows the server's process id
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+loopback+" +S 2:2 +A 4",
-		"RABBITMQ_CTL_ERL_ARGS="+loopback+" +S 1:1",
-		"RABBITMQ_CTL_DIST_PORT_MIN=0",
-		"RABBITMQ_CTL_DIST_PORT_MAX=0",
 	)
 }
 

@@ -91,7 +91,10 @@ func (s *Server) Resume() error {
 	if s.pid, err = strconv.Atoi(line); err != nil {
 		return fmt.Errorf("start the server: %w", err)
 	}
-	return s.ready()
+	if err = s.ready(); err == nil {
+		_, err = s.eval("rabbit:await_startup()") // the server listens a moment before it answers everything
+	}
+	return err
 }
 
 // patience is how long a server may take to start. It takes about five seconds on an idle machine.
