@@ -164,8 +164,8 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
-// Rule: with without_id set to hash, the body names a message without an id. The state says if several webhooks that are
-// not paused have one queue.
+// Rule: with without_id set to hash, the body names a message without an id. The state says if several webhooks that
+// are not paused have one queue.
 func TestMessagesWithoutID(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
