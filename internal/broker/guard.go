@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 )
 
 // guard stands between a connection and the library, and changes the messages that could harm this process. A user who
@@ -86,6 +87,9 @@ func (g *guard) frame() error {
 		return err
 	}
 	channel, size := binary.BigEndian.Uint16(head[1:]), binary.BigEndian.Uint32(head[3:])
+	if head[0] == methodFrame { // the content before it has ended, or its channel has
+		delete(g.skip, channel)
+	}
 	left := g.skip[channel]
 	switch {
 	case head[0] == bodyFrame && left > 0:
@@ -104,8 +108,8 @@ func (g *guard) frame() error {
 	}
 	end := content[size]
 	content = g.content(channel, content[:size])
-	binary.BigEndian.PutUint32(head[3:], uint32(len(content))) //nolint:gosec // little more than maxHeaderFrame
-	g.out = append(append(head, content...), end)
+	binary.BigEndian.PutUint32(head[3:], uint32(len(content)))
+	g.out = slices.Concat(head, content, []byte{end})
 	return nil
 }
 
@@ -142,9 +146,9 @@ func (g *guard) content(channel uint16, b []byte) []byte {
 func marked(r Reason) []byte {
 	field := append([]byte{byte(len(guardMark))}, guardMark...)
 	field = append(field, 'S')
-	field = binary.BigEndian.AppendUint32(field, uint32(len(r))) //nolint:gosec // a few bytes
+	field = binary.BigEndian.AppendUint32(field, uint32(len(r)))
 	field = append(field, r...)
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(field))), field...) //nolint:gosec // likewise
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(field))), field...)
 }
 
 // splitContent splits the properties of a content header: those before the headers, the table of the headers without

@@ -55,7 +55,7 @@ type Arrival struct {
 	Broken Reason
 }
 
-// ErrRefused, or an error that wraps it, is the answer of a handler that refuses a message for good.
+// ErrRefused is the answer of a handler that refuses a message for good. Other errors may wrap it.
 var ErrRefused = errors.New("the message is refused")
 
 // NewSubscriber makes a Subscriber; Run starts it. Messages with a larger body than most bytes are rejected.
@@ -163,7 +163,8 @@ func (s *Subscriber) consume(
 	defer now.users.Done()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(now.ctx, stop)()
+	forget := context.AfterFunc(now.ctx, stop)
+	defer forget()
 	k := &consumer{
 		queue: queue, prefetch: prefetch, keep: true, reject: true, counters: s.counters, link: s.link,
 		random: s.options.Random, consuming: func() { report(nil) },
@@ -236,7 +237,7 @@ func (o Options) explainForeign(queue string, err error) error {
 	if !errors.As(err, &e) || isLogin(e) {
 		return o.explain(op, err)
 	}
-	code, wait := belay.CodeUnavailable, o.later
+	code, wait := belay.CodeConflict, o.later
 	var text string
 	switch e.Code {
 	case amqp.NotFound:
@@ -250,10 +251,8 @@ func (o Options) explainForeign(queue string, err error) error {
 			"'^(%s\\.|%s$)'", user, queue, vhost, e.Reason, vhost, user, regexp.QuoteMeta(o.Prefix),
 			regexp.QuoteMeta(queue))
 	case amqp.ResourceLocked:
-		code = belay.CodeConflict
 		text = fmt.Sprintf("another connection alone may use the queue %q (%s)", queue, e.Reason)
 	case amqp.PreconditionFailed, amqp.NotImplemented, amqp.NotAllowed:
-		code = belay.CodeConflict
 		text = fmt.Sprintf("RabbitMQ does not let Belay consume the queue %q, or has ended the consumption (%s)", queue,
 			e.Reason)
 	default:

@@ -17,7 +17,7 @@ import (
 const (
 	// look is how often a Service lists the webhooks without a report of a change.
 	look = 30 * time.Second
-	// gap is the shortest time between two lists. Deliveries at other servers are reported as changes too.
+	// gap is the shortest time between two lists, however often webhooks change.
 	gap = time.Second
 )
 
@@ -87,17 +87,19 @@ func (s *Service) Consumer(name string) (belay.WebhookConsumer, []belay.WebhookR
 func (s *Service) Run(ctx context.Context, b Backend, changed func() <-chan struct{}) error {
 	s.backend = b
 	defer s.all.Wait()
-	delays := retry.NewDelays(s.random)
+	delays, failing := retry.NewDelays(s.random), false
 	for ctx.Err() == nil {
 		news := changed() // before the list, so that no change is missed
 		list, err := webhook.OfScheme(ctx, b, belay.SchemeAMQP)
 		if err != nil {
-			if ctx.Err() == nil {
-				s.log.Warn("list the webhooks of queues", "error", err)
+			if ctx.Err() == nil && !failing {
+				s.log.Warn("list the webhooks of queues; Belay tries again until it can", "error", err)
 			}
+			failing = true
 			delays.Wait(ctx, err)
 			continue
 		}
+		failing = false
 		delays.Reset()
 		s.follow(ctx, list)
 		if !retry.Sleep(ctx, gap) {

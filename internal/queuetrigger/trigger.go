@@ -23,6 +23,8 @@ const (
 	prefetch = 64
 	// mostRefused is how many refused messages of a webhook are kept, and mostText the largest size of a reason.
 	mostRefused, mostText = 10, 300
+	// patience is how often a delivery finds that the terms have changed until the state says so.
+	patience = 5
 	// warnAgain is how often the log says that messages of a webhook are refused.
 	warnAgain = time.Minute
 )
@@ -112,10 +114,9 @@ func (t *trigger) report(err error) {
 // handle delivers a message, and tries again until the delivery is stored, the message is refused, or ctx is done.
 func (t *trigger) handle(ctx context.Context, a *broker.Arrival) error {
 	e, err := webhook.EventOf(&t.terms.Webhook, message(a))
-	switch a.Broken {
-	case broker.TooLarge:
+	if a.Broken == broker.TooLarge {
 		err = fmt.Errorf("the body has more than %d bytes", belay.MaxDeliveryBytes)
-	case broker.Unreadable:
+	} else if a.Broken != "" {
 		err = errors.New("the headers cannot be read, because they are nested too deep or have unknown types")
 	}
 	if err != nil {
@@ -128,7 +129,8 @@ func (t *trigger) handle(ctx context.Context, a *broker.Arrival) error {
 		}
 	}
 	e.IfVersion, e.IfCreated = t.terms.Version, t.terms.CreatedAt
-	for delays := retry.NewDelays(t.service.random); ; {
+	delays := retry.NewDelays(t.service.random)
+	for tries := 1; ; tries++ {
 		d, err := t.service.backend.Deliver(ctx, e)
 		switch code := belay.CodeOf(err); {
 		case err == nil:
@@ -145,6 +147,9 @@ func (t *trigger) handle(ctx context.Context, a *broker.Arrival) error {
 			return t.refuse(a, err)
 		case code == belay.CodeConflict, code == belay.CodeNotFound:
 			t.service.relist() // the terms have changed, and so this consumption is about to end
+			if tries > patience {
+				t.wait(err)
+			}
 		default:
 			t.wait(err)
 		}
