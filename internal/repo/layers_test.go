@@ -151,7 +151,9 @@ var layers = map[string]layer{
 	"internal/run": {down: []string{".", "internal/retry"}},
 	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
 	"worker": {
-		down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"},
+		down: []string{
+			".", "internal/broker", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow",
+		},
 	},
 
 	"internal/bulk/runner": {down: []string{".", "internal/bulk", "workflow"}},
@@ -218,7 +220,7 @@ var layers = map[string]layer{
 	"internal/webui": {down: []string{"."}},
 
 	// Metrics of an engine, in Prometheus's format.
-	"internal/telemetry": {down: []string{".", "internal/engine"},
+	"internal/telemetry": {down: []string{".", "internal/broker", "internal/engine"},
 		modules: []string{"github.com/prometheus/client_golang"}},
 
 	// The configuration of a server: file, environment and flags.
@@ -227,10 +229,10 @@ var layers = map[string]layer{
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/catalog", "internal/config",
-			"internal/definition", "internal/definition/runner", "internal/definition/tasks", "internal/engine",
-			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
-			"internal/telemetry", "internal/webui", "internal/wire", "worker",
+			".", "embedded", "internal/agent/agentapi", "internal/broker", "internal/bulk/runner", "internal/catalog",
+			"internal/config", "internal/definition", "internal/definition/runner", "internal/definition/tasks",
+			"internal/dispatch", "internal/engine", "internal/httpapi", "internal/peer", "internal/probe",
+			"internal/secret", "internal/telemetry", "internal/uid", "internal/webui", "internal/wire", "worker",
 		},
 	},
 
