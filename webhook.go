@@ -35,7 +35,13 @@ const (
 	SchemeSlack    WebhookScheme = "slack"
 	// SchemeCloudEvents: no sender signs, because the key of the API names it. See CloudEvent.
 	SchemeCloudEvents WebhookScheme = "cloudevents"
+	// SchemeAMQP: the deliveries are the messages of a queue in RabbitMQ, which a WebhookAMQP names. No sender signs,
+	// because the permissions in RabbitMQ say who may write to the queue.
+	SchemeAMQP WebhookScheme = "amqp"
 )
+
+// Signs reports whether the senders of a webhook of this scheme sign, so that the webhook has secrets.
+func (s WebhookScheme) Signs() bool { return s != SchemeCloudEvents && s != SchemeAMQP }
 
 // WebhookHMAC describes signatures that are keyed hashes of the body.
 type WebhookHMAC struct {
@@ -53,6 +59,29 @@ type WebhookHMAC struct {
 	IDHeader string `json:"id_header,omitempty"`
 }
 
+// MaxQueueName is the largest size of the name of a queue in RabbitMQ, in bytes.
+const MaxQueueName = 255
+
+// WebhookAMQP describes a queue in RabbitMQ whose messages are deliveries. Servers with a broker consume the queue;
+// they never declare or delete it. A message is acknowledged when its delivery is stored, and rejected, so that
+// RabbitMQ gives it to the dead-letter exchange of the queue, when no execution or signal can be made of it.
+type WebhookAMQP struct {
+	// Queue is the name of the queue, at most MaxQueueName bytes. It does not begin with "amq.", and not with the
+	// prefix of Belay's own queues.
+	Queue string `json:"queue"`
+	// WithoutID decides about a message without the property message-id; empty means RefuseWithoutID.
+	WithoutID WithoutID `json:"without_id,omitempty"`
+}
+
+// WithoutID decides about messages that have no id.
+type WithoutID string
+
+// The values of WithoutID.
+const (
+	RefuseWithoutID WithoutID = "refuse" // the message is rejected
+	HashWithoutID   WithoutID = "hash"   // the id is the hash of the body, so that equal bodies are one delivery
+)
+
 // Webhook describes executions that signed HTTP requests start. A sender posts to /hooks/NAME of a server. Each
 // delivery starts one execution, however often the sender repeats it.
 type Webhook struct {
@@ -60,7 +89,8 @@ type Webhook struct {
 	Name   string        `json:"name"`
 	Scheme WebhookScheme `json:"scheme"`
 	HMAC   *WebhookHMAC  `json:"hmac,omitempty"`
-	// Secrets, which SchemeCloudEvents does not have, are one or two references such as ${{ secrets.GITHUB_HOOK }}.
+	AMQP   *WebhookAMQP  `json:"amqp,omitempty"`
+	// Secrets, which only schemes with Signs have, are one or two references such as ${{ secrets.GITHUB_HOOK }}.
 	// A signature with either is right, so that a secret can be replaced without a pause.
 	Secrets []string `json:"secrets"`
 	// Filter is an expression, such as event.type == "push". A delivery for which it is false starts nothing. An
@@ -69,7 +99,8 @@ type Webhook struct {
 	Filter string `json:"filter,omitempty"`
 	// MaxBytes limits the body of a delivery; 0 means MaxDeliveryBytes.
 	MaxBytes int `json:"max_bytes,omitempty"`
-	// Rate limits the deliveries per second that one server accepts; 0 means DefaultDeliveryRate.
+	// Rate limits the deliveries per second that one server accepts; 0 means DefaultDeliveryRate, and with SchemeAMQP
+	// no limit. Messages above the rate wait in their queue.
 	Rate int `json:"rate,omitempty"`
 	// Execution describes the executions. The texts of its Input and the values of its Labels may contain expressions
 	// in ${{ }}; without an Input, the input is event.data. It has a Workflow or a Document. The Backend sets the ID,
@@ -186,12 +217,25 @@ type WebhookInfo struct {
 	// Refused are the newest requests that the server which answers has refused since its start, the newest first,
 	// for example because their signatures were wrong. The Backend does not store them.
 	Refused []WebhookRefusal `json:"refused,omitempty"`
+	// Consumer says how the server that answers consumes the queue of a webhook of SchemeAMQP. The Backend does not
+	// store it.
+	Consumer *WebhookConsumer `json:"consumer,omitempty"`
+}
+
+// WebhookConsumer is the state of a consumer of a queue in RabbitMQ.
+type WebhookConsumer struct {
+	// Consuming reports whether the server receives messages of the queue.
+	Consuming bool `json:"consuming"`
+	// Since is the time of the last change of Consuming, by the server's clock; zero before the first.
+	Since time.Time `json:"since,omitzero"`
+	// Text says why the server does not consume the queue, and what to do about it, or why messages wait.
+	Text string `json:"text,omitempty"`
 }
 
 // WebhookRefusal is a request to a webhook that a server has refused.
 type WebhookRefusal struct {
 	At   time.Time `json:"at"`   // by the server's clock
-	From string    `json:"from"` // address of the client, or of the proxy before the server
+	From string    `json:"from"` // address of the client, or of the proxy before the server, or the queue
 	Text string    `json:"text"`
 }
 
@@ -233,7 +277,7 @@ type WebhookAction string
 
 // The actions of operators on webhooks.
 const (
-	WebhookPauseAction WebhookAction = "pause" // deliveries are refused, so that their senders repeat them
+	WebhookPauseAction WebhookAction = "pause" // senders must repeat their deliveries, and messages wait in their queue
 	WebhookResume      WebhookAction = "resume"
 	WebhookRemove      WebhookAction = "remove" // executions that were started go on
 )

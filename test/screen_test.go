@@ -248,6 +248,9 @@ func askWebhooks(ask func(...string), text, bytes string) {
 	ask("submit", "hostile", "--notify", hostileText, "--notify-on", hostileText)
 	ask("submit", "hostile", "--notify", "https://example.org/", "--notify-secret", hostileText)
 	ask("webhooks", "set", "events", "--scheme", "cloudevents", "--label", "a="+hostileText, hostileText)
+	ask("webhooks", "set", "queue", "--scheme", "amqp", "--amqp-queue", hostileText, "w")
+	ask("webhooks", "set", "queue", "--scheme", "amqp", "--amqp-queue", strings.ReplaceAll(hostileText, "\x1b", ""),
+		"--amqp-without-id", hostileText, "w")
 	ask("publish", "--type", hostileText, "--source", hostileText, "--id", hostileText, "--body", bytes)
 	ask("publish", "--type", "t", "--source", "/s", "--extension", hostileText+"="+hostileText)
 	ask("publish", "--file", hostileText)

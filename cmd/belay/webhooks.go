@@ -122,12 +122,18 @@ func (a *app) printWebhook(h *belay.WebhookInfo) error {
 	line := func(name, text string) { fmt.Fprintf(a.out, "%-10s %s\n", name, screen.Line(text)) }
 	line("webhook", h.Name)
 	address := a.hookAddress(h.Name)
-	if h.Scheme == belay.SchemeCloudEvents {
+	switch {
+	case h.Scheme == belay.SchemeCloudEvents:
 		address = "/v1/cloudevents of the server, or belay publish"
+	case h.AMQP != nil:
+		address = "the queue " + h.AMQP.Queue + " in RabbitMQ"
 	}
 	line("address", address)
+	if c := h.Consumer; c != nil {
+		line("consumer", consumerOf(c))
+	}
 	line("scheme", schemeOf(&h.Webhook))
-	if h.Scheme != belay.SchemeCloudEvents {
+	if h.Scheme.Signs() {
 		line("secrets", strings.Join(secretNames(&h.Webhook), " or "))
 	}
 	if h.Filter != "" {
@@ -153,7 +159,11 @@ func (a *app) printWebhook(h *belay.WebhookInfo) error {
 	for _, name := range slices.Sorted(maps.Keys(h.Execution.Labels)) {
 		line("label", name+"="+h.Execution.Labels[name])
 	}
-	line("limits", fmt.Sprintf("%d bytes, %d deliveries per second and server", h.MaxBytes, h.Rate))
+	limits := fmt.Sprintf("%d bytes", h.MaxBytes)
+	if h.Rate > 0 {
+		limits += fmt.Sprintf(", %d deliveries per second and server", h.Rate)
+	}
+	line("limits", limits)
 	definedBy(line, h.DefinedBy)
 	line("version", fmt.Sprintf("%d, changed %s ago%s", h.Version, since(h.UpdatedAt), by(h.UpdatedBy)))
 	if p := h.Paused; p != nil {
@@ -174,6 +184,21 @@ func (a *app) printWebhook(h *belay.WebhookInfo) error {
 		t.Row(since(r.At), r.From, r.Text)
 	}
 	return t.Flush()
+}
+
+// consumerOf describes how a server consumes the queue of a webhook.
+func consumerOf(c *belay.WebhookConsumer) string {
+	text := "none"
+	switch {
+	case c.Consuming:
+		text = "the server has consumed the queue for " + since(c.Since)
+	case !c.Since.IsZero():
+		text = "none for " + since(c.Since)
+	}
+	if c.Text != "" {
+		text += ": " + c.Text
+	}
+	return text
 }
 
 // hookAddress is the address for the sender of a webhook.

@@ -23,6 +23,7 @@ var (
 	schemes = []string{
 		string(belay.SchemeHMAC), string(belay.SchemeStandard), string(belay.SchemeGitHub), string(belay.SchemeGitLab),
 		string(belay.SchemeStripe), string(belay.SchemeSlack), string(belay.SchemeCloudEvents),
+		string(belay.SchemeAMQP),
 	}
 	hmacAlgorithms = []string{"sha256", "sha512"}
 	hmacEncodings  = []string{"hex", "base64"}
@@ -34,6 +35,8 @@ type hookFlags struct {
 	secrets        []string
 	maxBytes, rate int
 	hmac           belay.WebhookHMAC
+	queue          string
+	withoutID      string
 	signal         belay.WebhookSignal
 	signalPayload  string
 }
@@ -48,7 +51,11 @@ func (f *hookFlags) register(c *cobra.Command) {
 	c.Flags().IntVar(&f.maxBytes, "max-bytes", 0, fmt.Sprintf(
 		"the largest `size` of a delivery's body; 0 means %d, which is also the maximum", belay.MaxDeliveryBytes))
 	c.Flags().IntVar(&f.rate, "max-rate", 0, fmt.Sprintf(
-		"the `number` of deliveries per second that one server accepts; 0 means %d", belay.DefaultDeliveryRate))
+		"the `number` of deliveries per second that one server accepts; 0 means %d, and with the scheme amqp no limit",
+		belay.DefaultDeliveryRate))
+	c.Flags().StringVar(&f.queue, "amqp-queue", "", "the `name` of the queue in RabbitMQ, for the scheme amqp")
+	c.Flags().StringVar(&f.withoutID, "amqp-without-id", "",
+		"decides about messages without an id: refuse (the default), or hash, so that the hash of the body is the id")
 	c.Flags().StringVar(&f.hmac.Header, "hmac-header", "", "the `header` with the signature")
 	c.Flags().StringVar(&f.hmac.Prefix, "hmac-prefix", "", "a `text` before the signature, such as sha256=")
 	c.Flags().StringVar(&f.hmac.Algorithm, "hmac-algorithm", "", "sha256 (the default) or sha512")
@@ -69,10 +76,11 @@ func (f *hookFlags) register(c *cobra.Command) {
 			"default event.data")
 	for flag, words := range map[string][]string{
 		"scheme": schemes, "hmac-algorithm": hmacAlgorithms, "hmac-encoding": hmacEncodings,
+		"amqp-without-id": {string(belay.RefuseWithoutID), string(belay.HashWithoutID)},
 	} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
-	for _, flag := range []string{"secret", "filter", "hmac-header", "hmac-prefix"} {
+	for _, flag := range []string{"secret", "filter", "hmac-header", "hmac-prefix", "amqp-queue"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
@@ -89,6 +97,12 @@ func (f *hookFlags) webhook(name string) (belay.Webhook, error) {
 		return h, usage("--scheme is %s; it can be %s", quoted(f.scheme), strings.Join(schemes, ", "))
 	case signed && f.hmac.Header == "":
 		return h, usage("the scheme hmac needs the header with the signature, as in: --hmac-header X-Signature")
+	case h.Scheme == belay.SchemeAMQP && f.queue == "":
+		return h, usage("the scheme amqp needs the name of a queue in RabbitMQ, as in: --amqp-queue orders")
+	case h.Scheme != belay.SchemeAMQP && f.queue+f.withoutID != "":
+		return h, usage("the flags --amqp-… describe the queue of the scheme amqp, and not of %s", f.scheme)
+	case h.Scheme == belay.SchemeAMQP && len(f.secrets) > 0:
+		return h, usage("a webhook of amqp has no secret: RabbitMQ decides who may write to the queue")
 	case !signed && f.hmac != belay.WebhookHMAC{}:
 		return h, usage("the flags --hmac-… describe the signature of the scheme hmac, and not of %s", f.scheme)
 	case signed:
@@ -96,6 +110,10 @@ func (f *hookFlags) webhook(name string) (belay.Webhook, error) {
 		h.HMAC = &hmac
 	}
 	n := len(f.secrets)
+	if h.Scheme == belay.SchemeAMQP {
+		h.AMQP = &belay.WebhookAMQP{Queue: f.queue, WithoutID: belay.WithoutID(f.withoutID)}
+		return h, nil
+	}
 	if h.Scheme == belay.SchemeCloudEvents {
 		if n > 0 {
 			return h, usage("a webhook of cloudevents has no secret: the senders of events have keys of the API")
@@ -175,7 +193,9 @@ with the new secret.
   slack      Slack
   cloudevents
              no signature: senders publish events to /v1/cloudevents with a key of the API,
-             or by belay publish; event.source is the source of the event`,
+             or by belay publish; event.source is the source of the event
+  amqp       no signature: the deliveries are the messages of the queue in RabbitMQ that
+             --amqp-queue names; servers with a broker consume it, and never declare it`,
 		Args:              namedFirst("webhook", "build --scheme github --secret GITHUB_HOOK --document build"),
 		ValidArgsFunction: a.completeWebhooks(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -266,6 +286,12 @@ func (a *app) printWebhookPut(r *belay.WebhookPutResult) {
 	a.printEdited(r.Name, r.Created, r.Changed, r.Version)
 	if r.Paused != nil {
 		fmt.Fprintf(a.out, "it is paused; belay webhooks resume %s continues it\n", r.Name)
+	}
+	if r.Scheme == belay.SchemeAMQP {
+		fmt.Fprintf(a.out, "\nServers with a broker consume the queue %s; belay webhooks get %s shows how. The queue\n"+
+			"should have a dead-letter exchange, which gets the messages that are refused.\n",
+			screen.Line(r.AMQP.Queue), r.Name)
+		return
 	}
 	if r.Scheme == belay.SchemeCloudEvents {
 		if r.Created {

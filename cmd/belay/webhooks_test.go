@@ -22,6 +22,12 @@ func TestWrongWebhooksAreRefused(t *testing.T) {
 		{[]string{"w", "--scheme", "github", "--secret", "A"}, "name one workflow", 64},
 		{[]string{"w", "--scheme", "hmac", "--secret", "A", "review"}, "needs the header with the signature", 64},
 		{[]string{"w", "--scheme", "github", "--secret", "A", "--hmac-header", "X", "review"}, "and not of github", 64},
+		{[]string{"w", "--scheme", "amqp", "review"}, "needs the name of a queue", 64},
+		{[]string{"w", "--scheme", "amqp", "--amqp-queue", "q", "--secret", "A", "review"}, "has no secret", 64},
+		{[]string{"w", "--scheme", "github", "--secret", "A", "--amqp-queue", "q", "review"}, "and not of github", 64},
+		{[]string{"w", "--scheme", "amqp", "--amqp-queue", "q", "--hmac-header", "X", "review"}, "and not of amqp", 64},
+		{[]string{"w", "--scheme", "amqp", "--amqp-queue", "amq.gen-1", "review"}, "belong to RabbitMQ", 65},
+		{[]string{"w", "--scheme", "amqp", "--amqp-queue", "q", "--amqp-without-id", "x", "w"}, "refuse or hash", 65},
 		{[]string{"w", "--scheme", "github", "--secret", "A", "--label", "x", "review"}, "of the form name=value", 64},
 		{[]string{"w", "--scheme", "github", "--secret", "A", "--filter", "event.id ==", "review"}, "filter: ", 65},
 		{[]string{"w", "--scheme", "github", "--secret", "A", "http", "--input", "1"}, "is not an object", 65},
@@ -56,5 +62,24 @@ func TestAWebhookStartsCommands(t *testing.T) {
 	}
 	if code, out, errs = belayIn(t, dir, "get", "@last", "-o", "json"); !strings.Contains(out, `"hello"`) {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}
+
+// Rule: belay webhooks shows the queue of a webhook, and says that servers consume it.
+func TestTheQueueOfAWebhookIsShown(t *testing.T) {
+	dir := t.TempDir() + "/data"
+	for _, c := range []struct{ command, want string }{
+		{"set orders --scheme amqp --amqp-queue shop.orders --amqp-without-id hash --filter event.data.n>0 ship",
+			"Servers with a broker consume the queue shop.orders"},
+		{"ls", "amqp"}, {"get orders", "the queue shop.orders in RabbitMQ"}, {"get orders -o json", `"without_id": "hash"`},
+		{`test orders --body {"n":1}`, "started"}, {"pause orders", "orders is paused"},
+	} {
+		code, out, errs := belayIn(t, dir, append([]string{"webhooks"}, strings.Fields(c.command)...)...)
+		if code != 0 || !strings.Contains(out, c.want) {
+			t.Errorf("%s: exit code %d, want %q in\n%s%s", c.command, code, c.want, out, errs)
+		}
+	}
+	if _, out, errs := belayIn(t, dir, "get", "@last", "-o", "json"); !strings.Contains(out, `"trigger": "queue"`) {
+		t.Errorf("%s%s", out, errs)
 	}
 }

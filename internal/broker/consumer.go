@@ -23,6 +23,7 @@ type consumer struct {
 	queue    string
 	prefetch int  // how many deliveries are handled at the same time
 	keep     bool // a delivery that could not be handled is handled again, and not given back
+	reject   bool // a dropped delivery is rejected, so that the queue's dead-letter exchange gets it
 	counters *counters
 	link     *link
 	random   func() [16]byte
@@ -128,7 +129,11 @@ func (r *consumer) one(ctx context.Context, d *amqp.Delivery) {
 			return
 		case err == nil:
 			r.counters.drop(bad)
-			_ = d.Ack(false) // likewise
+			if r.reject {
+				_ = d.Reject(false) // likewise
+			} else {
+				_ = d.Ack(false) // likewise
+			}
 			return
 		case !retry.Sleep(ctx, retry.Spread(r.random, pause, pause/2)):
 			return // RabbitMQ delivers it again when the channel is closed

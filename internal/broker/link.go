@@ -2,10 +2,13 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +33,7 @@ type link struct {
 	log     *slog.Logger
 
 	counters *counters
+	guard    uint64 // if not 0, the connection has a guard that lets bodies of this size pass
 
 	// serve uses a connection. It returns when the connection ends or ctx is done, after all goroutines
 	// that it started. It calls ready once it is set up.
@@ -133,11 +137,18 @@ func (l *link) dial(ctx context.Context) (*connection, error) {
 			}
 			c.raw = raw
 			stop = context.AfterFunc(ctx, func() { raw.Close() })
+			if l.guard > 0 {
+				return l.guarded(ctx, raw)
+			}
 			return raw, nil
 		},
 	}
 	var err error
-	if c.amqp, err = amqp.DialConfig(l.options.URL, config); err != nil {
+	url := l.options.URL
+	if l.guard > 0 {
+		url, config.Dial = l.unwrapped(config.Dial)
+	}
+	if c.amqp, err = amqp.DialConfig(url, config); err != nil {
 		if c.raw != nil {
 			c.raw.Close()
 		}
@@ -151,6 +162,41 @@ func (l *link) dial(ctx context.Context) (*connection, error) {
 		return nil, context.Cause(ctx)
 	}
 	return c, nil
+}
+
+// unwrapped is the URL without TLS, and the function that dials the address in the URL with TLS: the library would put
+// its TLS between the guard and itself.
+func (l *link) unwrapped(
+	dial func(network, address string) (net.Conn, error),
+) (string, func(network, address string) (net.Conn, error)) {
+	uri, err := amqp.ParseURI(l.options.URL)
+	rest, secure := strings.CutPrefix(l.options.URL, "amqps:")
+	if err != nil || !secure {
+		return l.options.URL, dial
+	}
+	return "amqp:" + rest, func(network, _ string) (net.Conn, error) {
+		return dial(network, net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)))
+	}
+}
+
+// guarded puts TLS, if the URL wants it, and the guard on a connection.
+func (l *link) guarded(ctx context.Context, raw net.Conn) (net.Conn, error) {
+	uri, err := amqp.ParseURI(l.options.URL)
+	if err != nil {
+		return nil, err
+	}
+	if uri.Scheme != "amqps" {
+		return newGuard(raw, l.guard), nil
+	}
+	config, err := l.options.tls(&uri)
+	if err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	secure := tls.Client(raw, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	return newGuard(secure, l.guard), nil
 }
 
 // watch drains the notifications of a connection until it has ended, so that the library never waits

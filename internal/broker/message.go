@@ -44,7 +44,7 @@ const (
 
 // Reasons lists all reasons.
 func Reasons() []Reason {
-	return []Reason{TooLarge, WrongType, Garbage, BadIDs, WrongQueue, Unreadable}
+	return []Reason{TooLarge, WrongType, Garbage, BadIDs, WrongQueue, Unreadable, Refused}
 }
 
 // publishing returns the message as RabbitMQ stores it. The correlation id tells the publisher to which

@@ -3,9 +3,11 @@ package broker
 import (
 	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"regexp"
 	"time"
 
@@ -124,4 +126,29 @@ func (o Options) place() (host, vhost, user string) {
 		return "", "", "" // New has checked the URL
 	}
 	return fmt.Sprintf("%s:%d", uri.Host, uri.Port), uri.Vhost, uri.Username
+}
+
+// tls returns the configuration of TLS, as the library makes it: that of the options, or the certificates that the
+// parameters of the URL name.
+func (o Options) tls(uri *amqp.URI) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: uri.ServerName}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	} else if uri.CACertFile != "" {
+		text, err := os.ReadFile(uri.CACertFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificates of RabbitMQ's authority: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AppendCertsFromPEM(text)
+	}
+	if o.TLS == nil && uri.CertFile != "" && uri.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificate for RabbitMQ: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	config.ServerName = cmp.Or(config.ServerName, uri.Host)
+	return config, nil
 }

@@ -41,17 +41,19 @@ var webhookType = Type{Kind: kindMap, Fields: []Field{
 	{Name: "scheme", Required: true, Type: Type{Kind: kindText, Example: "github", Enum: []string{
 		string(belay.SchemeHMAC), string(belay.SchemeStandard), string(belay.SchemeGitHub), string(belay.SchemeGitLab),
 		string(belay.SchemeStripe), string(belay.SchemeSlack), string(belay.SchemeCloudEvents),
-	}}, Doc: "How the sender signs its deliveries."},
+		string(belay.SchemeAMQP),
+	}}, Doc: "How the sender signs its deliveries. The deliveries of the scheme `amqp` are the messages of a queue."},
 	{Name: "secrets", Type: Type{Kind: kindList, Min: 1, Max: 2, Item: &Type{Kind: kindText, Expression: true, Min: 1,
 		Max: belay.MaxName, Example: "${{ secrets.GITHUB_HOOK }}"}}, Doc: "References such as " +
-		"`${{ secrets.GITHUB_HOOK }}`: one, or two while one replaces the other. The scheme `cloudevents` has none."},
+		"`${{ secrets.GITHUB_HOOK }}`: one, or two while one replaces the other. The schemes `cloudevents` and `amqp` have none."},
 	{Name: "hmac", Type: hmacType, Doc: "The signature of the scheme `hmac`."},
+	{Name: "amqp", Type: amqpType, Doc: "The queue of the scheme `amqp`."},
 	{Name: "filter", Type: Type{Kind: kindExpression, Example: `event.type == "push"`},
 		Doc: "An expression. A delivery for which it is false starts nothing."},
 	{Name: "max_bytes", Default: "1048576", Type: Type{Kind: kindNumber, Min: 1, Max: belay.MaxDeliveryBytes,
 		Example: "65536"}, Doc: "The largest body, in bytes."},
 	{Name: "rate", Default: "50", Type: Type{Kind: kindNumber, Min: 1, Max: 10_000, Example: "10"},
-		Doc: "The deliveries per second that one server accepts."},
+		Doc: "The deliveries per second that one server accepts. The scheme `amqp` has no limit by default."},
 	{Name: "input", Type: Type{Kind: kindAny, Expression: true}, Doc: "The input of the executions. Its texts may " +
 		"contain expressions in `${{ }}`, which read the event. Without it, the input is the body, or nothing if the " +
 		"document has no `input`."},
@@ -59,6 +61,13 @@ var webhookType = Type{Kind: kindMap, Fields: []Field{
 	{Name: "priority", Type: priorityType, Default: "0", Doc: "The priority of the executions."},
 	{Name: "signal", Type: signalType, Doc: "The signal that a delivery sends to an execution, instead of starting " +
 		"one. Not together with `input`, `labels` and `priority`."},
+}}
+
+var amqpType = Type{Kind: kindMap, Fields: []Field{
+	{Name: "queue", Required: true, Type: text("orders"), Doc: "The name of a queue in RabbitMQ."},
+	{Name: "without_id", Default: string(belay.RefuseWithoutID), Type: Type{Kind: kindText, Enum: []string{
+		string(belay.RefuseWithoutID), string(belay.HashWithoutID)}}, Doc: "Decides about messages without an id: " +
+		"they are refused, or the hash of the body is the id."},
 }}
 
 var hmacType = Type{Kind: kindMap, Fields: []Field{

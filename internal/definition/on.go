@@ -154,6 +154,11 @@ func (b *triggerBuilder) webhook(name string, n *node) {
 			IDHeader: x.get("id_header").text(),
 		}
 	}
+	if x := n.get("amqp"); x != nil {
+		h.AMQP = &belay.WebhookAMQP{
+			Queue: x.get("queue").text(), WithoutID: belay.WithoutID(x.get("without_id").text()),
+		}
+	}
 	if x := n.get("signal"); x != nil {
 		h.Signal = b.signal(n, x)
 	} else {

@@ -94,6 +94,7 @@ type Engine struct {
 	alerter     *alerter
 	scheduler   *scheduler // nil without a Courier
 	keyring     keyring
+	hooks       hookWatch
 	observers   []observer // set before any goroutine starts
 	outage      outage
 	erasing     chan belay.ExecutionID // roots of partly deleted trees, which prune deletes completely
@@ -126,7 +127,7 @@ func New(s store.Store, opt Options) *Engine {
 	e.sweeper, e.localReaper, e.firing, e.alerter = newSweeper(e), newLocalReaper(e), newFiring(e), newAlerter(e)
 	e.committer.targets = newTargetList(s)
 	e.observers = []observer{e.dispatcher, e.localReaper, e.sweeper, e.hub, e.statuses, &e.keyring,
-		&witness{log: e.log}, e.committer.targets, e.alerter}
+		&witness{log: e.log}, e.committer.targets, e.alerter, &e.hooks}
 	if opt.Courier != nil {
 		e.scheduler = newScheduler(e, opt.Courier)
 		e.observers = append(e.observers, e.scheduler) // after the dispatcher, whose hints it reads

@@ -49,6 +49,7 @@ func (r *listener) poll(ctx context.Context) {
 			r.engine.sweeper.look()
 			r.engine.hub.look()
 			r.engine.statuses.lose()
+			r.engine.hooks.wake()
 		}
 	}
 }

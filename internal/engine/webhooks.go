@@ -205,6 +205,7 @@ func (e *Engine) receive(ctx context.Context, d belay.WebhookEvent, op belay.OpI
 		c := &machine.Receive{
 			Event: d, Edit: info.Version, Created: machine.At(info.CreatedAt),
 			ID: belay.ExecutionID(e.opt.IDs()), Op: op, Defaults: e.opt.Defaults,
+			FromQueue: info.Scheme == belay.SchemeAMQP,
 		}
 		if err := e.describeDelivery(ctx, c, &info.Webhook); err != nil {
 			return belay.WebhookDelivery{}, err

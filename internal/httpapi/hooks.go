@@ -22,6 +22,17 @@ import (
 // Secrets finds the secrets with which the senders of a webhook sign.
 type Secrets func(webhook, name string) (string, error)
 
+// Queues consumes the queues of webhooks of the scheme amqp.
+type Queues interface {
+	// CheckQueue returns CodeInvalid for the name of a queue that no webhook may have.
+	CheckQueue(queue string) error
+	// Consumer returns how the server consumes the queue of a webhook, and the newest messages that it has refused.
+	Consumer(webhook string) (belay.WebhookConsumer, []belay.WebhookRefusal)
+}
+
+// noBroker is the state of the consumers of a server without a broker.
+const noBroker = "this server has no broker, so it does not consume the queue; set broker-url in its configuration"
+
 const (
 	// termsFresh is how long the terms of a webhook are believed without another look. If a delivery finds that they
 	// have changed, it reads them again.
@@ -238,8 +249,8 @@ func (h *hooks) verify(r *http.Request, name string, body []byte) (belay.Webhook
 	if err != nil {
 		return info, webhook.Delivery{}, err
 	}
-	if info.Scheme == belay.SchemeCloudEvents {
-		return info, webhook.Delivery{}, errNoWebhook // its events come to /v1/cloudevents
+	if !info.Scheme.Signs() {
+		return info, webhook.Delivery{}, errNoWebhook // its deliveries come to /v1/cloudevents, or from a queue
 	}
 	d, err := h.signed(&info, r, body)
 	if err != nil && age >= rereadAfter && belay.CodeOf(err) == belay.CodeUnauthorized && h.reread(name) {
@@ -424,6 +435,26 @@ func (h *hooks) refuse(name string, r *http.Request, why error) {
 	}
 	k.refused = slices.Insert(k.refused, 0, belay.WebhookRefusal{At: h.a.o.Now(), From: remote(r), Text: text})
 	k.refused = k.refused[:min(len(k.refused), mostRefused)]
+}
+
+// complete adds to a webhook what this server alone knows of it.
+func (a *api) complete(h *belay.WebhookInfo) {
+	if h.Scheme != belay.SchemeAMQP {
+		h.Refused = a.hooks.refusals(h.Name)
+		return
+	}
+	h.Consumer = &belay.WebhookConsumer{Text: noBroker}
+	if a.o.Queues != nil {
+		*h.Consumer, h.Refused = a.o.Queues.Consumer(h.Name)
+	}
+}
+
+// checkQueue checks the name of the queue of a webhook.
+func (a *api) checkQueue(h *belay.Webhook) error {
+	if h.AMQP == nil || a.o.Queues == nil {
+		return nil
+	}
+	return a.o.Queues.CheckQueue(h.AMQP.Queue)
 }
 
 // refusals are the newest refused requests of a webhook.

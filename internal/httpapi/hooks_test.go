@@ -422,3 +422,56 @@ func TestPublishersNeedAKey(t *testing.T) {
 		t.Errorf("%+v, %v", page.Executions, err)
 	}
 }
+
+// queues is a consumer of queues.
+type queues struct{}
+
+func (queues) CheckQueue(queue string) error {
+	if strings.HasPrefix(queue, "belay.") {
+		return &belay.Error{Code: belay.CodeInvalid, Message: "the queue belongs to Belay"}
+	}
+	return nil
+}
+
+func (queues) Consumer(webhook string) (belay.WebhookConsumer, []belay.WebhookRefusal) {
+	return belay.WebhookConsumer{Consuming: true, Since: time.Unix(1, 0).UTC()},
+		[]belay.WebhookRefusal{{From: "queue of " + webhook, Text: "not JSON"}}
+}
+
+// Rule: the door for senders does not know webhooks of queues. A webhook shows how the server consumes its queue, and
+// whether it has a broker at all; with a broker, the names of its own queues are refused.
+func TestWebhooksOfQueues(t *testing.T) {
+	t.Parallel()
+	terms := func(queue string) string {
+		return `{"scheme": "amqp", "amqp": {"queue": "` + queue + `"}, "execution": {"workflow": "w"}}`
+	}
+	without, with := serve(t, httpapi.Options{}), serve(t, httpapi.Options{Queues: queues{}})
+	without.want(http.StatusCreated, nil, http.MethodPut, "/v1/webhooks/h", terms("belay.x"))
+	with.want(http.StatusUnprocessableEntity, nil, http.MethodPut, "/v1/webhooks/h", terms("belay.x"))
+	with.want(http.StatusCreated, nil, http.MethodPut, "/v1/webhooks/h", terms("orders"))
+	for _, s := range []*server{without, with} {
+		s.want(http.StatusNotFound, nil, http.MethodPost, "/hooks/h", `{}`)
+		s.want(http.StatusNotFound, nil, http.MethodPost, "/hooks/h", `{}`, github(hookSecret, "1", `{}`)...)
+	}
+	var h, of struct {
+		Consumer struct {
+			Consuming bool
+			Text      string
+		}
+		Refused []struct{ Text string }
+	}
+	without.want(http.StatusOK, &h, http.MethodGet, "/v1/webhooks/h", "")
+	if h.Consumer.Consuming || !strings.Contains(h.Consumer.Text, "has no broker") {
+		t.Errorf("%+v", h)
+	}
+	with.want(http.StatusOK, &of, http.MethodGet, "/v1/webhooks/h", "")
+	if !of.Consumer.Consuming || len(of.Refused) != 1 || of.Refused[0].Text != "not JSON" {
+		t.Errorf("%+v", of)
+	}
+	// All senders of events cannot reach it either.
+	with.want(http.StatusOK, nil, http.MethodPost, "/v1/cloudevents",
+		`{"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}`, "Content-Type", "application/cloudevents+json")
+	if page, err := with.b.Executions(t.Context(), belay.Filter{}); err != nil || len(page.Executions) != 0 {
+		t.Errorf("%+v %v", page, err)
+	}
+}

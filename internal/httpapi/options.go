@@ -102,6 +102,8 @@ type Options struct {
 	// of the delivery, or refused or limited. It may be nil.
 	Secrets    Secrets
 	Deliveries func(webhook, outcome string)
+	// Queues consumes the queues of webhooks of the scheme amqp; nil means that the server has no broker.
+	Queues Queues
 	// Documents shows and repairs executions of documents. nil refuses these requests.
 	Documents Documents
 	// Extra are further routes behind the same checks.

@@ -36,6 +36,7 @@ type (
 	code           struct{}
 	gateID         struct{}
 	whenFull       struct{}
+	withoutID      struct{}
 	resourceState  struct{}
 	failedBy       struct{}
 	cost           struct{}
@@ -116,6 +117,10 @@ func (resourceState) Schema(huma.Registry) *huma.Schema {
 		belay.ResourceFailed)
 }
 
+func (withoutID) Schema(huma.Registry) *huma.Schema {
+	return listed(belay.RefuseWithoutID, belay.HashWithoutID)
+}
+
 func (whenFull) Schema(huma.Registry) *huma.Schema {
 	return listed(belay.WaitWhenFull, belay.RejectWhenFull, belay.ReplaceWhenFull)
 }
@@ -152,6 +157,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.GatePace]():       reflect.TypeFor[wire.GatePace](),
 	reflect.TypeFor[belay.GateID]():         reflect.TypeFor[gateID](),
 	reflect.TypeFor[belay.WhenFull]():       reflect.TypeFor[whenFull](),
+	reflect.TypeFor[belay.WithoutID]():      reflect.TypeFor[withoutID](),
 	reflect.TypeFor[belay.Notification]():   reflect.TypeFor[wire.Notification](),
 	reflect.TypeFor[refusal]():              reflect.TypeFor[wire.Problem](),
 

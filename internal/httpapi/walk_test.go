@@ -180,6 +180,10 @@ func (w *walker) webhooks() {
 	w.step(200, "POST", "/v1/cloudevents", event, "Content-Type", "application/cloudevents+json")
 	w.step(422, "POST", "/v1/cloudevents", `{}`)
 	w.step(204, "DELETE", path, "")
+	w.step(201, "PUT", path, `{"scheme": "amqp", "amqp": {"queue": "q", "without_id": "hash"}, "execution": {"workflow": "w"}}`)
+	w.step(200, "GET", path, "")
+	w.step(404, "POST", "/hooks/pushes", `{}`)
+	w.step(204, "DELETE", path, "")
 }
 
 func (w *walker) targets() {

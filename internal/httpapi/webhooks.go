@@ -101,11 +101,12 @@ func (a *api) webhooks() {
 	add(a, route{
 		id: "getWebhook", method: http.MethodGet, path: "/v1/webhooks/{name}", tag: "webhooks",
 		summary: "Read a webhook, with its newest deliveries", scopes: read,
-		doc:    "refused has the newest requests that the server which answers has refused, for example because their signatures were wrong.",
+		doc: "refused has the newest requests, or messages of the queue, that the server which answers has refused, for example " +
+			"because their signatures were wrong. consumer says how this server consumes the queue of a webhook of the scheme amqp.",
 		errors: []int{http.StatusUnprocessableEntity},
 	}, func(ctx context.Context, in *webhookAt) (*webhookReply, error) {
 		h, err := a.b.Webhook(ctx, in.Name)
-		h.Refused = a.hooks.refusals(in.Name)
+		a.complete(&h)
 		return &webhookReply{wire.DocumentTag(h.Version), wire.WebhookOf(&h)}, err
 	})
 	add(a, route{
@@ -137,6 +138,9 @@ func (a *api) putWebhook(ctx context.Context, in *putWebhookRequest) (*putWebhoo
 		return nil, err
 	}
 	h, err := in.Body.Webhook(in.Name)
+	if err == nil {
+		err = a.checkQueue(&h)
+	}
 	if err != nil {
 		return nil, err
 	}

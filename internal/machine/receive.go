@@ -73,6 +73,8 @@ type Receive struct {
 	Signal  *belay.SignalRequest
 	Outcome belay.WebhookOutcome
 	Text    string
+	// FromQueue says that the deliveries of the webhook are the messages of a queue.
+	FromQueue bool
 	// Op is the operation of a replay.
 	Op belay.OpID
 	// Defaults are those of Submit.
@@ -115,7 +117,10 @@ func (c *Receive) Submit() *Submit {
 	}
 	x, e := *c.Execution, &c.Event
 	x.ID, x.Trigger, x.Actor = c.ID, belay.TriggerWebhook, e.Actor
-	if e.Source != "" {
+	switch {
+	case c.FromQueue:
+		x.Trigger = belay.TriggerQueue
+	case e.Source != "":
 		x.Trigger = belay.TriggerEvent
 	}
 	setDefault(&x.Actor, "webhook "+e.Webhook)

@@ -109,18 +109,27 @@ func (c *PutWebhook) check() error {
 		return err
 	}
 	setDefault(&h.MaxBytes, belay.MaxDeliveryBytes)
-	setDefault(&h.Rate, belay.DefaultDeliveryRate)
+	least := 1
+	if h.Scheme == belay.SchemeAMQP {
+		least = 0 // no limit: messages above a rate wait in the queue
+	} else {
+		setDefault(&h.Rate, belay.DefaultDeliveryRate)
+	}
 	switch {
 	case h.Scheme == belay.SchemeCloudEvents && len(h.Secrets) > 0:
 		return refuse(belay.CodeInvalid, op,
 			"a webhook of CloudEvents has no secret: their senders have keys of the API")
-	case h.Scheme != belay.SchemeCloudEvents && (len(h.Secrets) < 1 || len(h.Secrets) > 2):
+	case h.Scheme == belay.SchemeAMQP && len(h.Secrets) > 0:
+		return refuse(belay.CodeInvalid, op,
+			"a webhook of a queue has no secret: the permissions in RabbitMQ say who may write to the queue")
+	case h.Scheme.Signs() && (len(h.Secrets) < 1 || len(h.Secrets) > 2):
 		return refuse(belay.CodeInvalid, op, "a webhook has one secret, or two while one replaces the other")
 	case h.MaxBytes < 1 || h.MaxBytes > belay.MaxDeliveryBytes:
 		return refuse(belay.CodeInvalid, op, "max_bytes is %d; it can be from 1 to %d", h.MaxBytes,
 			belay.MaxDeliveryBytes)
-	case h.Rate < 1 || h.Rate > maxDeliveryRate:
-		return refuse(belay.CodeInvalid, op, "rate is %d per second; it can be from 1 to %d", h.Rate, maxDeliveryRate)
+	case h.Rate < least || h.Rate > maxDeliveryRate:
+		return refuse(belay.CodeInvalid, op, "rate is %d per second; it can be from %d to %d", h.Rate, least,
+			maxDeliveryRate)
 	}
 	if err := c.Rules.Check(h); err != nil {
 		return err

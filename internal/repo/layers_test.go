@@ -129,6 +129,12 @@ var layers = map[string]layer{
 	// Dispatch through RabbitMQ: the engine's scheduler on the connections of internal/broker.
 	"internal/dispatch": {down: []string{".", "internal/broker", "internal/engine", "internal/retry"}},
 
+	// Executions for the messages of queues in RabbitMQ.
+	"internal/queuetrigger": {
+		down:    []string{".", "internal/broker", "internal/retry", "internal/webhook"},
+		modules: []string{"golang.org/x/time"},
+	},
+
 	// The engine in the caller's own process, and the socket through which other programs use it.
 	"embedded": {
 		down: []string{

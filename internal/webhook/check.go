@@ -44,9 +44,11 @@ func Check(scheme belay.WebhookScheme, h *belay.WebhookHMAC) error {
 		return nil
 	case belay.SchemeCloudEvents:
 		return invalid("events of the scheme cloudevents have no signatures")
+	case belay.SchemeAMQP:
+		return invalid("messages of the scheme amqp have no signatures")
 	}
-	return invalid("there is no scheme %.40q; schemes are hmac, standard, github, gitlab, stripe, slack "+
-		"and cloudevents", scheme)
+	return invalid("there is no scheme %.40q; schemes are hmac, standard, github, gitlab, stripe, slack, "+
+		"cloudevents and amqp", scheme)
 }
 
 func checkHMAC(h *belay.WebhookHMAC) error {

@@ -395,7 +395,17 @@ func publish(ctx context.Context, b belay.Webhooker, d belay.WebhookEvent) (bela
 }
 
 // Subscribers lists the webhooks of CloudEvents.
-func Subscribers(ctx context.Context, b belay.Webhooker) (list []belay.WebhookInfo, err error) {
+func Subscribers(ctx context.Context, b Lister) (list []belay.WebhookInfo, err error) {
+	return OfScheme(ctx, b, belay.SchemeCloudEvents)
+}
+
+// Lister is the part of a Backend that lists webhooks.
+type Lister interface {
+	Webhooks(ctx context.Context, f belay.WebhookFilter) (belay.WebhookPage, error)
+}
+
+// OfScheme lists the webhooks of a scheme, without their newest deliveries.
+func OfScheme(ctx context.Context, b Lister, scheme belay.WebhookScheme) (list []belay.WebhookInfo, err error) {
 	f := belay.WebhookFilter{Limit: 1000}
 	for {
 		page, err := b.Webhooks(ctx, f)
@@ -403,7 +413,7 @@ func Subscribers(ctx context.Context, b belay.Webhooker) (list []belay.WebhookIn
 			return nil, err
 		}
 		for i := range page.Webhooks {
-			if h := &page.Webhooks[i]; h.Scheme == belay.SchemeCloudEvents {
+			if h := &page.Webhooks[i]; h.Scheme == scheme {
 				list = append(list, *h)
 			}
 		}

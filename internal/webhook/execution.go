@@ -19,12 +19,15 @@ type Rules struct{}
 
 // Check returns CodeInvalid if the scheme, a secret or an expression of a webhook is wrong.
 func (Rules) Check(h *belay.Webhook) error {
-	if h.Scheme != belay.SchemeCloudEvents {
+	if h.Scheme.Signs() {
 		if err := Check(h.Scheme, h.HMAC); err != nil {
 			return err
 		}
 	} else if h.HMAC != nil {
 		return invalid("hmac is for the scheme hmac")
+	}
+	if err := checkAMQP(h); err != nil {
+		return err
 	}
 	for _, s := range h.Secrets {
 		if SecretName(s) == "" {

@@ -39,7 +39,7 @@ func Verify(scheme belay.WebhookScheme, h *belay.WebhookHMAC, secrets [][]byte, 
 		d, err = verifyStripe(secrets, r)
 	case belay.SchemeSlack:
 		d, err = verifySlack(secrets, r)
-	case belay.SchemeCloudEvents: // Check refuses it
+	case belay.SchemeCloudEvents, belay.SchemeAMQP: // Check refuses them
 	}
 	if err != nil {
 		return Delivery{}, err

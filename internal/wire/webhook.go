@@ -10,12 +10,13 @@ import (
 
 // WebhookTerms are the signatures and the executions of a webhook.
 type WebhookTerms struct {
-	Scheme    belay.WebhookScheme  `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack,cloudevents" doc:"How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents."`
+	Scheme    belay.WebhookScheme  `json:"scheme" enum:"hmac,standard,github,gitlab,stripe,slack,cloudevents,amqp" doc:"How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents. The deliveries of a webhook of amqp are the messages of a queue in RabbitMQ."`
 	HMAC      *belay.WebhookHMAC   `json:"hmac,omitempty" doc:"Describes the signature. For the scheme hmac only."`
-	Secrets   []string             `json:"secrets,omitempty" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents."`
+	AMQP      *belay.WebhookAMQP   `json:"amqp,omitempty" doc:"The queue. For the scheme amqp only."`
+	Secrets   []string             `json:"secrets,omitempty" maxItems:"2" doc:"One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the schemes cloudevents and amqp."`
 	Filter    string               `json:"filter,omitempty" maxLength:"4096" doc:"An expression. A delivery for which it is false starts nothing."`
 	MaxBytes  int                  `json:"max_bytes,omitempty" minimum:"0" doc:"The largest body; without it, 1 MiB, which is also the maximum."`
-	Rate      int                  `json:"rate,omitempty" minimum:"0" doc:"The deliveries per second that one server accepts; without it, 50."`
+	Rate      int                  `json:"rate,omitempty" minimum:"0" doc:"The deliveries per second that one server accepts; without it, 50, and with the scheme amqp no limit."`
 	Signal    *belay.WebhookSignal `json:"signal,omitempty" doc:"The signals that deliveries send, instead of starting executions."`
 	Execution *Submit              `json:"execution,omitempty" doc:"The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery."`
 }
@@ -24,7 +25,7 @@ type WebhookTerms struct {
 func WebhookTermsOf(h *belay.Webhook) WebhookTerms {
 	w := WebhookTerms{
 		Scheme: h.Scheme, HMAC: h.HMAC, Secrets: h.Secrets, Filter: h.Filter, MaxBytes: h.MaxBytes, Rate: h.Rate,
-		Signal: h.Signal,
+		Signal: h.Signal, AMQP: h.AMQP,
 	}
 	if h.Signal == nil {
 		x := SubmitOf(h.Execution)
@@ -37,7 +38,7 @@ func WebhookTermsOf(h *belay.Webhook) WebhookTerms {
 func (w *WebhookTerms) Webhook(name string) (belay.Webhook, error) {
 	h := belay.Webhook{
 		Name: name, Scheme: w.Scheme, HMAC: w.HMAC, Secrets: w.Secrets, Filter: w.Filter, MaxBytes: w.MaxBytes,
-		Rate: w.Rate, Signal: w.Signal,
+		Rate: w.Rate, Signal: w.Signal, AMQP: w.AMQP,
 	}
 	var err error
 	if w.Execution != nil {
@@ -64,7 +65,8 @@ type Webhook struct {
 	UpdatedBy  string                         `json:"updated_by,omitempty"`
 	Recent     []belay.WebhookDelivery        `json:"recent,omitempty" doc:"The newest deliveries without duplicates, the newest first, 50 at most. Not in lists."`
 	Deliveries map[belay.WebhookOutcome]int64 `json:"deliveries,omitempty" doc:"The number of deliveries by outcome: started, filtered, failed."`
-	Refused    []belay.WebhookRefusal         `json:"refused,omitempty" doc:"The newest requests that the server which answers has refused, for example because their signatures were wrong. Not in lists."`
+	Refused    []belay.WebhookRefusal         `json:"refused,omitempty" doc:"The newest requests, or messages of the queue, that the server which answers has refused, for example because their signatures were wrong. Not in lists."`
+	Consumer   *belay.WebhookConsumer         `json:"consumer,omitempty" doc:"How the server which answers consumes the queue. For the scheme amqp only, and not in lists."`
 }
 
 // WebhookOf converts a webhook for the wire.
@@ -72,7 +74,7 @@ func WebhookOf(h *belay.WebhookInfo) Webhook {
 	return Webhook{
 		Name: h.Name, WebhookTerms: WebhookTermsOf(&h.Webhook), Version: h.Version, DefinedBy: h.DefinedBy,
 		Paused: h.Paused, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, UpdatedBy: h.UpdatedBy, Recent: h.Recent,
-		Deliveries: h.Deliveries, Refused: h.Refused,
+		Deliveries: h.Deliveries, Refused: h.Refused, Consumer: h.Consumer,
 	}
 }
 
@@ -82,7 +84,7 @@ func (w *Webhook) Info() (belay.WebhookInfo, error) {
 	return belay.WebhookInfo{
 		Webhook: h, Version: w.Version, DefinedBy: w.DefinedBy, Paused: w.Paused, CreatedAt: w.CreatedAt,
 		UpdatedAt: w.UpdatedAt, UpdatedBy: w.UpdatedBy, Recent: w.Recent, Deliveries: w.Deliveries,
-		Refused: w.Refused,
+		Refused: w.Refused, Consumer: w.Consumer,
 	}, err
 }
 

@@ -92,7 +92,7 @@ export class Belay {
 
   /** The schedules, which start executions at regular times. */
   readonly schedules: Schedules;
-  /** The webhooks, which start executions for signed requests and for CloudEvents. */
+  /** The webhooks, which start executions for signed requests, CloudEvents and messages of queues. */
   readonly webhooks: Webhooks;
   /** The targets of notifications, which get HTTP requests about ends of executions and alerts. */
   readonly notifications: Notifications;

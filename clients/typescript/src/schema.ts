@@ -1684,7 +1684,7 @@ export interface paths {
         };
         /**
          * Read a webhook, with its newest deliveries
-         * @description refused has the newest requests that the server which answers has refused, for example because their signatures were wrong.
+         * @description refused has the newest requests, or messages of the queue, that the server which answers has refused, for example because their signatures were wrong. consumer says how this server consumes the queue of a webhook of the scheme amqp.
          */
         get: operations["getWebhook"];
         /**
@@ -3943,6 +3943,8 @@ export interface components {
         PutWebhook: {
             /** @description The name of the actor, if the request needs no key. */
             actor?: string;
+            /** @description The queue. For the scheme amqp only. */
+            amqp?: components["schemas"]["WebhookAMQP"];
             /** @description The executions. Texts in its input and the values of its labels may contain expressions in ${{ }}; without an input, the input is the body. Belay sets id, idempotency_key, trigger, trigger_payload and actor for each delivery. */
             execution?: components["schemas"]["Submit"];
             /** @description An expression. A delivery for which it is false starts nothing. */
@@ -3956,17 +3958,17 @@ export interface components {
             max_bytes?: number;
             /**
              * Format: int64
-             * @description The deliveries per second that one server accepts; without it, 50.
+             * @description The deliveries per second that one server accepts; without it, 50, and with the scheme amqp no limit.
              */
             rate?: number;
             /** @description The reason, which the audit keeps. */
             reason?: string;
             /**
-             * @description How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents.
+             * @description How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents. The deliveries of a webhook of amqp are the messages of a queue in RabbitMQ.
              * @enum {string}
              */
-            scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents";
-            /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents. */
+            scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents" | "amqp";
+            /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the schemes cloudevents and amqp. */
             secrets?: string[];
             /** @description The signals that deliveries send, instead of starting executions. */
             signal?: components["schemas"]["WebhookSignal"];
@@ -4863,6 +4865,10 @@ export interface components {
             turns?: number;
         };
         Webhook: {
+            /** @description The queue. For the scheme amqp only. */
+            amqp?: components["schemas"]["WebhookAMQP"];
+            /** @description How the server which answers consumes the queue. For the scheme amqp only, and not in lists. */
+            consumer?: components["schemas"]["WebhookConsumer"];
             /** Format: date-time */
             created_at: string;
             /** @description The stored document that defines the webhook. Only another version of the document changes or removes such a webhook. */
@@ -4887,19 +4893,19 @@ export interface components {
             paused?: components["schemas"]["WebhookPause"];
             /**
              * Format: int64
-             * @description The deliveries per second that one server accepts; without it, 50.
+             * @description The deliveries per second that one server accepts; without it, 50, and with the scheme amqp no limit.
              */
             rate?: number;
             /** @description The newest deliveries without duplicates, the newest first, 50 at most. Not in lists. */
             recent?: components["schemas"]["WebhookDelivery"][];
-            /** @description The newest requests that the server which answers has refused, for example because their signatures were wrong. Not in lists. */
+            /** @description The newest requests, or messages of the queue, that the server which answers has refused, for example because their signatures were wrong. Not in lists. */
             refused?: components["schemas"]["WebhookRefusal"][];
             /**
-             * @description How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents.
+             * @description How the sender signs its deliveries. Events for a webhook of cloudevents come to /v1/cloudevents. The deliveries of a webhook of amqp are the messages of a queue in RabbitMQ.
              * @enum {string}
              */
-            scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents";
-            /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the scheme cloudevents. */
+            scheme: "hmac" | "standard" | "github" | "gitlab" | "stripe" | "slack" | "cloudevents" | "amqp";
+            /** @description One or two references such as ${{ secrets.GITHUB_HOOK }}. A signature with either is right. None for the schemes cloudevents and amqp. */
             secrets?: string[];
             /** @description The signals that deliveries send, instead of starting executions. */
             signal?: components["schemas"]["WebhookSignal"];
@@ -4914,6 +4920,17 @@ export interface components {
              * @description Counts the changes by operators, from 1.
              */
             version: number;
+        };
+        WebhookAMQP: {
+            queue: string;
+            /** @enum {string} */
+            without_id?: "refuse" | "hash";
+        };
+        WebhookConsumer: {
+            consuming: boolean;
+            /** Format: date-time */
+            since?: string;
+            text?: string;
         };
         WebhookDelivery: {
             /** Format: date-time */

@@ -46,6 +46,18 @@ test("events start executions once", async (t) => {
   await assert.rejects(belay.webhooks.publish({ ...event, source: "" }), (e) => e instanceof BelayError && e.status === 422);
 });
 
+test("a webhook names a queue, and says how the server consumes it", async (t) => {
+  const { url } = await start(t);
+  const belay = new Belay({ url });
+  const put = await belay.webhooks.put("orders", {
+    scheme: "amqp", amqp: { queue: "shop.orders", without_id: "hash" }, execution: { workflow: "ship" },
+  });
+  assert.deepEqual(put.amqp, { queue: "shop.orders", without_id: "hash" });
+  const { consumer } = await belay.webhooks.get("orders");
+  assert.equal(consumer?.consuming, false);
+  assert.match(consumer?.text ?? "", /no broker/);
+});
+
 test("tests and events are sent again until they have an answer", async (t) => {
   const delivery = json(200, { id: "1", at: "2026-11-27T00:00:00Z", outcome: "duplicate", bytes: 1 });
   const published = json(200, { events: [] });

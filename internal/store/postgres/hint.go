@@ -97,13 +97,16 @@ func (t *outgoing) noteGates(rows *machine.Rows, c *machine.Changes) {
 		t.soonest(o.NextAt)
 		switch o.Kind {
 		case machine.GateObject:
-		case machine.ScheduleObject: // a slot that fires changes it; no server keeps schedules in memory
+		case machine.ScheduleObject, machine.DeliveryObject:
+			continue // a slot that fires or a delivery changes it; no server keeps it in memory
+		case machine.WebhookObject: // each delivery changes it; servers follow the changes of its terms
+			t.objects = t.objects || audited(c, o)
 			continue
 		default:
 			t.objects = true
 			continue
 		}
-		byOperator := slices.ContainsFunc(c.Audit, func(a *machine.Audit) bool { return a.ObjectRef == o.ObjectRef })
+		byOperator := audited(c, o)
 		if kind := belay.GateID(o.Name).Kind(); rows != nil && byOperator &&
 			(kind == belay.GateQueue || kind == belay.GateWorkflow) {
 			t.lanes, t.anyLane = nil, rows.Now
@@ -118,6 +121,11 @@ func (t *outgoing) noteGates(rows *machine.Rows, c *machine.Changes) {
 			}
 		}
 	}
+}
+
+// audited reports whether an action of an operator has changed an object.
+func audited(c *machine.Changes, o *machine.Object) bool {
+	return slices.ContainsFunc(c.Audit, func(a *machine.Audit) bool { return a.ObjectRef == o.ObjectRef })
 }
 
 func (t *outgoing) ready(e *machine.Execution) {

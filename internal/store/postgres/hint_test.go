@@ -173,3 +173,19 @@ func TestHintsHaveTheTimesOfObjects(t *testing.T) {
 		t.Errorf("look at %d, objects: %t", o.look, o.objects)
 	}
 }
+
+// Deliveries of webhooks are no hints for other servers, and changes of their terms are.
+func TestHintsHaveTheTermsOfWebhooks(t *testing.T) {
+	var o outgoing
+	objects := []*machine.Object{
+		{ObjectRef: machine.WebhookRef("h")}, {ObjectRef: machine.ObjectRef{Kind: machine.DeliveryObject, Name: "h/1"}},
+	}
+	o.note(nil, &machine.Changes{Objects: objects})
+	if o.objects {
+		t.Error("a delivery is a hint")
+	}
+	o.note(nil, &machine.Changes{Objects: objects, Audit: []*machine.Audit{{ObjectRef: machine.WebhookRef("h")}}})
+	if !o.objects {
+		t.Error("other terms are no hint")
+	}
+}

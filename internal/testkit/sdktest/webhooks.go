@@ -170,6 +170,27 @@ var webhooks = []testCase{
 		_, err = e.b.Webhook(e.ctx, "h")
 		e.refused("a removed webhook", err, belay.CodeNotFound, "")
 	}},
+	{"the messages of a queue are deliveries with a trigger of their own", func(e *env) {
+		e.putWebhook("h", func(p *belay.WebhookPut) {
+			p.Scheme, p.Secrets = belay.SchemeAMQP, nil
+			p.AMQP = &belay.WebhookAMQP{Queue: "orders", WithoutID: belay.HashWithoutID}
+		})
+		h, err := e.b.Webhook(e.ctx, "h")
+		e.must(err)
+		want := belay.WebhookAMQP{Queue: "orders", WithoutID: belay.HashWithoutID}
+		if h.AMQP == nil || *h.AMQP != want || h.Rate != 0 {
+			e.Errorf("%+v", h)
+		}
+		d := e.deliver("h", "1", `1`)
+		if x := e.detail(d.Execution); x.Trigger != belay.TriggerQueue || x.Labels[belay.LabelWebhook] != "h" {
+			e.Errorf("%+v", x)
+		}
+		replayed, err := e.b.ReplayDelivery(e.ctx, belay.WebhookReplay{Webhook: "h", ID: "1", Op: e.op()})
+		e.must(err)
+		if x := e.detail(replayed.Execution); x.Trigger != belay.TriggerQueue {
+			e.Errorf("%+v", x)
+		}
+	}},
 	{"wrong webhooks are refused", func(e *env) {
 		for what, f := range map[string]func(*belay.WebhookPut){
 			"name":      func(p *belay.WebhookPut) { p.Name = "a/b" },
@@ -188,7 +209,15 @@ var webhooks = []testCase{
 			"key":           func(p *belay.WebhookPut) { p.Execution.IdempotencyKey = "k" },
 			"rate":          func(p *belay.WebhookPut) { p.Rate = -1 },
 			"size":          func(p *belay.WebhookPut) { p.MaxBytes = belay.MaxDeliveryBytes + 1 },
-			"priority":      func(p *belay.WebhookPut) { p.Execution.Priority = 1000 },
+			"queue":         func(p *belay.WebhookPut) { p.AMQP = &belay.WebhookAMQP{Queue: "q"} },
+			"no queue":      func(p *belay.WebhookPut) { p.Scheme, p.Secrets = belay.SchemeAMQP, nil },
+			"queue and secret": func(p *belay.WebhookPut) {
+				p.Scheme, p.AMQP = belay.SchemeAMQP, &belay.WebhookAMQP{Queue: "q"}
+			},
+			"rate of a queue": func(p *belay.WebhookPut) {
+				p.Scheme, p.Secrets, p.AMQP, p.Rate = belay.SchemeAMQP, nil, &belay.WebhookAMQP{Queue: "q"}, -1
+			},
+			"priority": func(p *belay.WebhookPut) { p.Execution.Priority = 1000 },
 		} {
 			p := belay.WebhookPut{Webhook: belay.Webhook{
 				Name: "x", Scheme: belay.SchemeGitHub, Secrets: []string{"${{ secrets.HOOK }}"},
