@@ -180,6 +180,9 @@ var layers = map[string]layer{
 	"internal/httptask": {down: []string{".", "internal/reach", "internal/run", "internal/secret",
 		"internal/secretref", "workflow"}},
 
+	// The built-in workflow belay.publish: a message to an exchange of RabbitMQ.
+	"internal/publishtask": {down: []string{".", "internal/broker", "internal/run", "workflow"}},
+
 	// Runs documents: the workflow function of the built-in workflow document.
 	"internal/definition/runner": {down: []string{
 		".", "workflow", "internal/agent", "internal/catalog", "internal/definition", "internal/run",
