@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// patience is how long a message for an exchange waits for the connection before it fails.
-	patience = 2 * time.Second
 	// pulse is how often a message looks for the connection.
 	pulse = 10 * time.Millisecond
 	// spare is how many channels without a message the connection keeps open.
@@ -123,7 +121,7 @@ func (x *Exchanges) hold(o *outlets) {
 
 // outlets returns the channels of the open connection. It waits for a moment if there is none.
 func (x *Exchanges) outlets(ctx context.Context, op string) (*outlets, error) {
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(x.options.patience); ; {
 		x.mu.Lock()
 		o := x.open
 		x.mu.Unlock()
