@@ -31,19 +31,19 @@ const (
 // LabelNotificationTarget is the label of a delivery to a target of notifications. Its value is the name of the target.
 const LabelNotificationTarget = "notification_target"
 
-// NotificationTarget asks for an HTTP request, or for a message to an exchange of RabbitMQ, at the end of each execution
-// that it selects, and for each alert that it names. An operator sets it. The Backend matches an end with a list of the
-// targets that is at most a second old, and creates the delivery in the commit that ends the execution; see Notification.
-// Children and deliveries are never matched.
+// NotificationTarget asks for an HTTP request, or for a message to an exchange of RabbitMQ, at the end of each
+// execution that it selects, and for each alert that it names. An operator sets it. The Backend matches an end with a
+// list of the targets that is at most a second old, and creates the delivery in the commit that ends the execution; see
+// Notification. Children and deliveries are never matched.
 type NotificationTarget struct {
 	// Name follows the rules of CheckTargetName.
 	Name string `json:"name"`
-	// Notification says where the requests go. An empty On means no end if there are Alerts; otherwise it means Failed,
-	// or each end if there is an Exchange.
+	// Notification says where the requests go. An empty On means no end if there are Alerts; otherwise it means
+	// Failed, or each end if there is an Exchange.
 	Notification
-	// Exchange is the exchange to which the messages go; the target has no URL, no Format and no Secret then. Its owner
-	// declares it, and not Belay. A delivery is an execution of PublishWorkflow. The body of a message is the body of an
-	// HTTP request in FormatEvent.
+	// Exchange is the exchange to which the messages go; the target has no URL and no Secret then. Its owner declares
+	// it, and not Belay. A delivery is an execution of PublishWorkflow. The body of a message is the body of an HTTP
+	// request in FormatEvent.
 	Exchange string `json:"exchange,omitempty"`
 	// RoutingKey is the routing key of the messages. Empty means CompletedEvent for ends, and "alert." and the alert
 	// for alerts.

@@ -45,8 +45,8 @@ func (f *targetFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.secret, "secret", "",
 		"the `name` of the secret that signs the requests, as Standard Webhooks describes; never the secret itself")
 	c.Flags().StringSliceVar(&f.on, "on", nil,
-		"the `states` of an end that is reported: failed, succeeded, cancelled. By default failed, or all with --exchange, "+
-			"or none with --alert")
+		"the `states` of an end that is reported: failed, succeeded, cancelled. By default failed, all with --exchange, or "+
+			"none with --alert")
 	c.Flags().StringSliceVar(&f.alerts, "alert", nil, "the `alerts` that the target gets: "+strings.Join(alertWords, ", "))
 	c.Flags().StringSliceVar(&f.workflows, "workflow", nil,
 		"the `workflows` of executions, and of alerts about them; * stands for any text. By default all; may be repeated")
@@ -74,8 +74,8 @@ func (f *targetFlags) target(name string) (belay.NotificationTarget, error) {
 	case f.format != "" && !slices.Contains(formatWords, f.format):
 		return t, usage("--format is %s; it can be %s", quoted(f.format), strings.Join(formatWords, " or "))
 	case f.url == "" && f.slack == "" && f.exchange == "":
-		return t, usage("say with --url where the requests go, with --slack the name of the secret that is the URL, or " +
-			"with --exchange which exchange of RabbitMQ gets messages")
+		return t, usage("say with --url where the requests go, with --slack the name of the secret that is the URL, " +
+			"or with --exchange which exchange of RabbitMQ gets messages")
 	case f.url != "" && f.slack != "":
 		return t, usage("give --url or --slack, not both")
 	case f.exchange != "" && f.url+f.slack != "":
@@ -187,6 +187,10 @@ func (a *app) printTargetPut(r *belay.NotificationTargetPutResult) {
 	}
 	if names, rules := rulesFor(&r.NotificationTarget); len(names) > 0 {
 		a.printAllow("the requests", names, rules)
+	}
+	if r.Exchange != "" {
+		fmt.Fprintln(a.out, "\nServers with broker.url in their configuration publish to the exchange; without one, "+
+			"deliveries wait.")
 	}
 	fmt.Fprintf(a.out, "\nSend a test: belay notify test %s\n", r.Name)
 }

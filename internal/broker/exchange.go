@@ -168,18 +168,19 @@ func (x *Exchanges) explain(op, exchange string, err error) error {
 	_, vhost, user := x.options.place()
 	switch {
 	case errors.Is(err, errRefused):
-		return &belay.Error{Code: belay.CodeQueueFull, Op: op, Message: "RabbitMQ refused the message, because a queue " +
-			"behind the exchange is full or has no leader"}
+		return &belay.Error{Code: belay.CodeQueueFull, Op: op, Message: "RabbitMQ refused the message, because a " +
+			"queue behind the exchange is full or has no leader"}
 	case refused && e.Code == amqp.NotFound:
-		return &belay.Error{Code: belay.CodeNotFound, Op: op, Message: x.options.hide(fmt.Sprintf("RabbitMQ's virtual "+
-			"host %q has no such exchange; Belay does not declare it, but the program that receives the events", vhost))}
+		return &belay.Error{Code: belay.CodeNotFound, Op: op, Message: x.options.hide(fmt.Sprintf("RabbitMQ's "+
+			"virtual host %q has no such exchange; Belay does not declare it: that is for the program that receives "+
+			"the messages", vhost))}
 	case refused && e.Code == amqp.AccessRefused:
 		p := regexp.QuoteMeta(x.options.Prefix)
 		name := strings.ReplaceAll(regexp.QuoteMeta(exchange), "'", `'\''`)
-		return &belay.Error{Code: belay.CodeForbidden, Op: op, Message: x.options.hide(fmt.Sprintf("RabbitMQ does not "+
-			"let the user %q publish there (%s); add the exchange to the user's permission to write, for example with: "+
-			"rabbitmqctl set_permissions -p '%s' '%s' '^%s\\.' '^(%s\\.|amq\\.default$|%s$)' '^%s\\.'", user, e.Reason,
-			vhost, user, p, p, name, p))}
+		return &belay.Error{Code: belay.CodeForbidden, Op: op, Message: x.options.hide(fmt.Sprintf("RabbitMQ does "+
+			"not let the user %q publish there (%s); add the exchange to the user's permission to write, for example "+
+			"with: rabbitmqctl set_permissions -p '%s' '%s' '^%s\\.' '^(%s\\.|amq\\.default$|%s$)' '^%s\\.'",
+			user, e.Reason, vhost, user, p, p, name, p))}
 	case err != nil && !refused:
 		return unavailable(op, "%s", x.options.hide(err.Error()))
 	}

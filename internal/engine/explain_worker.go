@@ -164,8 +164,8 @@ func (x *explainer) unfit(e *machine.Execution, connected []store.WorkerRow) {
 	}
 	wanted := fmt.Sprintf("workflow %q%s from queue %q%s", e.Workflow, version(e.Version), e.Queue, labels(x.lane()))
 	if e.Workflow == belay.PublishWorkflow {
-		x.fact("it publishes a message to an exchange of RabbitMQ; start a server that has the address of RabbitMQ in " +
-			"its configuration (broker.url)")
+		x.fact("it publishes a message to an exchange of RabbitMQ; start a server that has the address of RabbitMQ " +
+			"in its configuration (broker.url)")
 		return
 	}
 	x.fact("it starts as soon as a worker connects that takes %s; start such a worker", wanted)

@@ -74,8 +74,9 @@ func checkDelivery(f *faults, k *keeper, r *record) {
 	case !x.policy().NoDeadLetters && (p.State == belay.Failed) != hasLetter(&of, p.Generation):
 		f.add("G19", "%s reports another state than there was: %s", e.ID, s.TriggerPayload)
 	}
-	publishes := e.Workflow == belay.PublishWorkflow && s.Labels[belay.LabelNotificationTarget] != "" && len(r.specs) == 1
-	if len(e.Notify) > 0 || !e.Parent.IsZero() || e.Workflow != "http" && !publishes || s.Trigger != belay.TriggerNotification {
+	sends := e.Workflow == "http" || e.Workflow == belay.PublishWorkflow && len(r.specs) == 1 &&
+		s.Labels[belay.LabelNotificationTarget] != ""
+	if len(e.Notify) > 0 || !e.Parent.IsZero() || !sends || s.Trigger != belay.TriggerNotification {
 		f.add("G19", "%s is no delivery: %+v", e.ID, *e)
 	}
 }

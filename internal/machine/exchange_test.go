@@ -46,7 +46,8 @@ func TestAnExchangeGetsEachEnd(t *testing.T) {
 		if err != nil || in.Exchange != "ex" || in.RoutingKey != "a.b" || in.Target != "t" ||
 			in.Body.Data.ID != l.Execution || in.Body.Data.Generation != g+1 ||
 			in.Body.Data.State != s.row(l.Execution).State || e.Workflow != belay.PublishWorkflow ||
-			e.Gates.Target != e.Gates.Concurrency.Name || !strings.HasPrefix(e.Gates.Target, "notification:exchange:ex:") {
+			e.Gates.Target != e.Gates.Concurrency.Name ||
+			!strings.HasPrefix(e.Gates.Target, "notification:exchange:ex:") {
 			t.Errorf("%v: the delivery is %+v with %s", err, e, d.specs[0].Input)
 		}
 		s.do(s.settle(s.win(w), belay.OutcomeSucceeded)) // the delivery
@@ -60,8 +61,8 @@ func TestAnExchangeGetsEachEnd(t *testing.T) {
 	}
 }
 
-// Attack: a user wants to publish to an exchange that no operator has named, by a submission, by a child, by a fork of a
-// delivery or by another input for it. A retry without another input is allowed.
+// Attack: a user wants to publish to an exchange that no operator has named, by a submission, by a child, by a fork of
+// a delivery or by another input for it. A retry without another input is allowed.
 func TestOnlyTargetsPublish(t *testing.T) {
 	s := newStage(t)
 	w := s.publishers()

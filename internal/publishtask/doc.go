@@ -1,5 +1,5 @@
-// Package publishtask is the built-in workflow belay.publish: the delivery of an end, or of an alert, as a message to an
-// exchange of RabbitMQ.
+// Package publishtask is the built-in workflow belay.publish: the delivery of an end, or of an alert, as a message to
+// an exchange of RabbitMQ.
 //
 // The rules create the deliveries, in the commit of the end, for the targets of operators that name an exchange. Each
 // run publishes the message once, and succeeds after RabbitMQ has confirmed it. Every error is transient, since an
@@ -15,7 +15,8 @@
 //
 // # Protection
 //
-// The input of a delivery decides where a message goes, and only the rules make it: they refuse submissions and forks of
-// the workflow, and other inputs for its executions. A run refuses executions whose id only the rules can give, in case
-// an older version has accepted the submission. The exchanges of Belay itself, and the default exchange, are refused.
+// The input of a delivery decides where a message goes, and only the rules make it: they refuse submissions and forks
+// of the workflow, and other inputs for its executions. A run refuses executions whose id is not one that only the
+// rules can give, in case an older version has accepted the submission. The exchanges of Belay itself, and the default
+// exchange, are refused.
 package publishtask

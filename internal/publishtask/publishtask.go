@@ -77,7 +77,9 @@ func decode(input json.RawMessage) (*request, error) {
 		err = json.Unmarshal(in.Body, &in.event)
 	}
 	if err != nil {
-		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the input is not one that Belay makes: " + err.Error()}
+		return nil, &belay.Error{
+			Code: belay.CodeInvalid, Message: "the input is not one that Belay makes: " + err.Error(),
+		}
 	}
 	return in, nil
 }
