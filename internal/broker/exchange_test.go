@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -72,6 +73,7 @@ func TestEvents(t *testing.T) {
 	s := newSite(t, mqtest.Shared(t))
 	t.Run("arrive", func(t *testing.T) { testEventsArrive(t, s) })
 	t.Run("refused events disturb no others", func(t *testing.T) { testRefusedEvents(t, s) })
+	t.Run("late confirmations", func(t *testing.T) { testLateEvents(t, s) })
 	t.Run("the connection ends", func(t *testing.T) { testEventsAfterAnEnd(t, s) })
 }
 
@@ -95,8 +97,8 @@ func testEventsArrive(t *testing.T, s *site) {
 		m.Headers["state"] != "failed" || m.Headers["sequence"] != int64(2) || m.Timestamp.Unix() != 1_700_000_000 {
 		t.Errorf("the message is %+v", m)
 	}
-	if !s.usesOneChannel(x) {
-		t.Error("two messages one after the other used two channels")
+	if n := s.idle(x); n != 1 {
+		t.Errorf("two messages one after the other used %d channels", n)
 	}
 	s.raw(func(ch *amqp.Channel) error { return ch.QueueUnbind(name, "#", name, nil) })
 	if err := x.Publish(ctxOf(t), name, "", newEvent("c")); err != nil {
@@ -104,14 +106,16 @@ func testEventsArrive(t *testing.T, s *site) {
 	}
 }
 
-func (s *site) usesOneChannel(x *Exchanges) bool {
+// idle returns how many channels are open without a message.
+func (s *site) idle(x *Exchanges) int {
+	s.t.Helper()
 	o, err := x.outlets(ctxOf(s.t), "look")
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.idle) == 1
+	return len(o.idle)
 }
 
 // Attack: messages to a missing exchange, to one without permission, and to a full queue, while others are published:
@@ -156,6 +160,35 @@ func testRefusedEvents(t *testing.T, s *site) {
 	}
 	if n := x.State().Attempts; n != 1 {
 		t.Errorf("there were %d connections", n)
+	}
+}
+
+// A message that RabbitMQ does not confirm in time fails, and so does one whose caller has left. Their channels are not
+// used again, and the connection stays open.
+func testLateEvents(t *testing.T, s *site) {
+	name := s.server.Name("belay-ex")
+	s.bound(name, nil)
+	x := s.events(func(o *Options) { o.ConfirmTimeout = time.Nanosecond })
+	wants(t, x.Publish(ctxOf(t), name, "", newEvent("a")), belay.CodeUnavailable, "did not confirm the message within 1ns")
+	if n := s.idle(x); n != 0 {
+		t.Errorf("%d channels are idle after a late confirmation", n)
+	}
+	x.options.ConfirmTimeout = time.Minute
+	if err := x.Publish(ctxOf(t), name, "", newEvent("b")); err != nil || s.idle(x) != 1 {
+		t.Errorf("%v, %d channels are idle", err, s.idle(x))
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := x.Publish(gone, name, "", newEvent("c")); !errors.Is(err, context.Canceled) || s.idle(x) != 0 {
+		t.Errorf("the caller has left: %v, %d channels are idle", err, s.idle(x))
+	}
+	if n := x.State().Attempts; n != 1 {
+		t.Errorf("there were %d connections", n)
+	}
+	for _, m := range s.got(name) {
+		if !strings.Contains("a b c", m.MessageId) {
+			t.Errorf("the message %q", m.MessageId)
+		}
 	}
 }
 

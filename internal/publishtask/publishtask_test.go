@@ -319,6 +319,49 @@ func TestAFailedDeliveryHoldsNothingUp(t *testing.T) {
 	})
 }
 
+// Rule: an outage of two hours opens the circuit breaker, so that deliveries wait without attempts. Afterwards all
+// messages are published, those of each execution in order, although a later delivery may be the probe.
+func TestAnOutageLosesNothing(t *testing.T) {
+	x := &exchanges{}
+	down := true
+	x.before = func(context.Context, *broker.Event) error {
+		if down {
+			return &belay.Error{Code: belay.CodeUnavailable, Message: "there is no connection to RabbitMQ"}
+		}
+		return nil
+	}
+	in(t, x, func(l *lab) {
+		l.target("")
+		var all []belay.ExecutionID
+		for range 8 {
+			all = append(all, l.fails())
+		}
+		for _, id := range all {
+			l.again(id, "true")
+			l.again(id, "false")
+		}
+		time.Sleep(2 * time.Hour)
+		down = false
+		over := time.Now()
+		for _, id := range all {
+			for g := 1; g <= 3; g++ {
+				if d := l.delivery(id, g); d.State != belay.Succeeded || d.FinishedAt.Sub(over) > 15*time.Minute {
+					l.Errorf("delivery %d is %s after %s: %+v", g, d.State, d.FinishedAt.Sub(over), d.Error)
+				}
+			}
+		}
+		last := make(map[any]int64)
+		for _, m := range x.got {
+			n, ok := m.Headers["sequence"].(int64)
+			if id := m.Headers["execution"]; !ok || n != last[id]+1 {
+				l.Errorf("%v: %d comes after %d", id, n, last[id])
+			} else {
+				last[id] = n
+			}
+		}
+	})
+}
+
 // Attack: an older version has accepted an execution of the workflow from a user. It publishes nothing.
 func TestOnlyDeliveriesArePublished(t *testing.T) {
 	x := &exchanges{}
