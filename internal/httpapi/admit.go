@@ -44,7 +44,7 @@ func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.
 		return nil, err
 	}
 	judge := a.by[s.Workflow]
-	if judge == nil {
+	if judge == nil || s.Workflow == belay.PublishWorkflow { // the rules refuse it; see admitTerms
 		return func(belay.ExecutionID) {}, nil
 	}
 	stored, err := judge(ctx, s)

@@ -63,10 +63,13 @@ func TestExchangesPassTheAdmission(t *testing.T) {
 	forbidden(http.MethodPost, targetPath+"/test", `{}`)
 	s.want(http.StatusOK, nil, http.MethodPost, targetPath+"/pause", `{}`)
 	forbidden(http.MethodPost, targetPath+"/resume", `{}`)
-	closed = false
 
+	// The rules refuse these, and not the Admission.
 	const publish = `{"workflow": "belay.publish", "input": {"exchange": "secret", "target": "t", "body": {}}}`
-	forbidden(http.MethodPost, "/v1/executions", publish)
+	p := s.refused(http.StatusForbidden, belay.CodeForbidden, http.MethodPost, "/v1/executions", publish)
+	if !strings.Contains(p.Detail, "belay notify set") {
+		t.Errorf("%+v", p)
+	}
 	forbidden(http.MethodPut, "/v1/schedules/x", `{"cron": "@daily", "execution": `+publish+`}`)
 	forbidden(http.MethodPut, "/v1/webhooks/x", `{"scheme": "cloudevents", "execution": `+publish+`}`)
 	notify := `{"workflow": "w", "notify": [{"url": "amqp:ex"}]}`
