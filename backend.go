@@ -87,11 +87,17 @@ type Owner interface {
 	// signal or another message for the worker; the reply to the worker's next heartbeat has this
 	// message. Claim returns CodeLeaseLost if the session has ended.
 	Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error)
-	// Accept begins the run of an execution that is scheduled to the worker, under the token of the message
-	// that told the worker. A repetition gets the same lease. It returns CodeConflict if the execution is
-	// not scheduled to the worker under that token any more: then the message is of no use. It returns
-	// CodeLeaseLost if the session has ended.
-	Accept(ctx context.Context, r AcceptRequest) (Assignment, error)
+	// OpenMailbox makes the mailbox of a worker: a queue in the message broker. From now on, the engine
+	// schedules executions to the worker and sends messages about them; see Accept. A worker that loses its
+	// mailbox calls it again. It returns CodeNotFound if the server has no broker, and CodeLeaseLost if the
+	// session has ended.
+	OpenMailbox(ctx context.Context, id WorkerID) (Mailbox, error)
+	// CloseMailbox ends the messages to a worker, which then gets all executions by Claim. Executions that are
+	// scheduled to the worker are due again.
+	CloseMailbox(ctx context.Context, id WorkerID) error
+	// Accept begins the runs of executions that are scheduled to the worker, under the tokens that their
+	// messages had. A repetition gets the same leases. It returns CodeLeaseLost if the session has ended.
+	Accept(ctx context.Context, r AcceptRequest) (AcceptReply, error)
 	// Heartbeat renews the session and every lease under it. It returns CodeLeaseLost if the
 	// session has ended: the worker then owns none of its executions any more.
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)

@@ -125,7 +125,10 @@ type Worker struct {
 	// cordoned worker is probed too.
 	UnhealthySince time.Time `json:"unhealthy_since,omitzero"`
 	HealthError    string    `json:"health_error,omitempty"`
-	Running        int       `json:"running"`
+	// Mailbox is the name of the queue in the broker through which messages reach the worker; empty if the
+	// worker gets no messages.
+	Mailbox string `json:"mailbox,omitempty"`
+	Running int    `json:"running"`
 }
 
 // Session is the answer to a WorkerSpec.
@@ -162,17 +165,35 @@ type ClaimRequest struct {
 	Wait time.Duration `json:"-"`
 	// Repeat says that the worker sent this Number before and has not received the reply.
 	Repeat bool `json:"repeat,omitempty"`
+	// Messages says that messages reach the worker's mailbox. Then the claim leaves out the queues whose
+	// executions the server announces by messages.
+	Messages bool `json:"messages,omitempty"`
 }
 
-// AcceptRequest begins the run of an execution that is scheduled to a worker. The worker learns of it from
-// a message of a broker.
+// Mailbox is the queue in the message broker from which a worker gets its messages. Each message offers the
+// worker an execution that is scheduled to it.
+type Mailbox struct {
+	// Queue is the name of the queue in the broker.
+	Queue string `json:"queue"`
+}
+
+// MaxOffers is the largest number of offers that one accept may name.
+const MaxOffers = 128
+
+// AcceptRequest begins the runs of executions that are scheduled to a worker. The worker learns of these offers
+// from messages of a broker, and from replies to heartbeats.
 type AcceptRequest struct {
-	Worker    WorkerID    `json:"worker"`
-	Execution ExecutionID `json:"execution"`
-	Token     Token       `json:"token"` // from the message
+	Worker WorkerID `json:"worker"`
 	// Number is the number of the accept. Each new accept of the session has a higher number, from 1 on;
 	// several may be in flight. A repetition has the same number.
 	Number int64 `json:"number"`
+	// Offers are the executions with the tokens under which they are scheduled; at most MaxOffers.
+	Offers []Held `json:"offers"`
+}
+
+// AcceptReply has the runs that an accept has begun. An offer that is not among them is out of date.
+type AcceptReply struct {
+	Assignments []Assignment `json:"assignments,omitempty"`
 }
 
 // ClaimReply has the executions that a claim won.
@@ -384,6 +405,10 @@ type HeartbeatReply struct {
 	Preempt []Held `json:"preempt,omitempty"`
 	// Signals are the runs whose executions have signals that are newer than the claim.
 	Signals []Signalled `json:"signals,omitempty"`
+	// Offers are executions that are scheduled to the worker and that it has not accepted, for the case that
+	// their messages were lost; MaxOffers at most. The worker may accept them again while an accept of them
+	// is in flight.
+	Offers []Held `json:"offers,omitempty"`
 	// Drain tells the worker to claim nothing more and to end after its runs.
 	Drain bool `json:"drain,omitempty"`
 }

@@ -23,7 +23,7 @@ func (c *Client) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Sess
 // Claim takes due executions.
 func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimReply, error) {
 	wait := max(0, min(q.Wait, wire.MaxWait))
-	w := wire.Claim{Number: q.Number, Slots: q.Slots, WaitMS: wire.Millis(wait), Repeat: q.Repeat}
+	w := wire.Claim{Number: q.Number, Slots: q.Slots, WaitMS: wire.Millis(wait), Repeat: q.Repeat, Messages: q.Messages}
 	var reply wire.ClaimReply
 	r := request{op: "claim", method: http.MethodPost, path: workerPath(q.Worker) + "/claim", reply: &reply, wait: wait}
 	var err error
@@ -36,21 +36,34 @@ func (c *Client) Claim(ctx context.Context, q belay.ClaimRequest) (belay.ClaimRe
 	return reply.Reply(), nil
 }
 
-// Accept begins the run of an execution that is scheduled to the worker.
-func (c *Client) Accept(ctx context.Context, q belay.AcceptRequest) (belay.Assignment, error) {
-	var reply wire.Assignment
-	r := request{
-		op: "accept " + q.Execution.String(), method: http.MethodPost, path: workerPath(q.Worker) + "/accept",
-		reply: &reply,
-	}
+// OpenMailbox makes the queue in the broker from which a worker gets its messages.
+func (c *Client) OpenMailbox(ctx context.Context, id belay.WorkerID) (belay.Mailbox, error) {
+	var m belay.Mailbox
+	err := c.retry(ctx, &request{
+		op: "open the mailbox of " + id.String(), method: http.MethodPost, path: workerPath(id) + "/mailbox", reply: &m,
+	})
+	return m, err
+}
+
+// CloseMailbox ends the messages to a worker.
+func (c *Client) CloseMailbox(ctx context.Context, id belay.WorkerID) error {
+	return c.retry(ctx, &request{
+		op: "close the mailbox of " + id.String(), method: http.MethodDelete, path: workerPath(id) + "/mailbox",
+	})
+}
+
+// Accept begins the runs of executions that are scheduled to the worker.
+func (c *Client) Accept(ctx context.Context, q belay.AcceptRequest) (belay.AcceptReply, error) {
+	var reply wire.AcceptReply
+	r := request{op: "accept", method: http.MethodPost, path: workerPath(q.Worker) + "/accept", reply: &reply}
 	var err error
-	if r.body, err = body(r.op, wire.Accept{Execution: q.Execution, Token: q.Token, Number: q.Number}); err == nil {
+	if r.body, err = body(r.op, wire.AcceptOf(q)); err == nil {
 		err = c.retry(ctx, &r)
 	}
 	if err != nil {
-		return belay.Assignment{}, err
+		return belay.AcceptReply{}, err
 	}
-	return reply.Assignment(), nil
+	return reply.Reply(), nil
 }
 
 // Heartbeat renews a session.

@@ -7,3 +7,9 @@ import "github.com/belaydev/belay/internal/engine"
 func Observe(f func(*engine.Observation)) Option {
 	return func(s *settings) { s.engine.Observe = f }
 }
+
+// Courier makes the engine schedule executions of some queues to workers, and tell the workers through a message
+// broker. It is for Belay's own server.
+func Courier(c engine.Courier) Option {
+	return func(s *settings) { s.engine.Courier = c }
+}

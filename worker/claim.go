@@ -42,11 +42,12 @@ func (s *session) claims(ctx context.Context) {
 	delays := retry.NewDelays(s.w.o.IDs)
 	for ctx.Err() == nil {
 		if !repeat {
-			slots = min(s.slots(ctx), most)
+			slots = max(0, min(s.slots(ctx)-s.mailbox.waiting(), most))
 		}
+		reached, turned := s.mailbox.reach()
 		reply, err := s.claim(ctx, belay.ClaimRequest{
-			Worker: s.id, Number: number, Slots: slots, Wait: claimWait, Repeat: repeat,
-		})
+			Worker: s.id, Number: number, Slots: slots, Wait: claimWait, Repeat: repeat, Messages: reached,
+		}, turned)
 		switch {
 		case err == nil && ctx.Err() != nil:
 			repeat = len(reply.Assignments) > 0 // the worker stops, and gives up the claim after this loop
@@ -69,6 +70,8 @@ func (s *session) claims(ctx context.Context) {
 				break // this claim was cancelled because a slot is free; it won no execution
 			}
 			delays.Wait(ctx, err)
+		case isClosed(turned):
+			repeat = true // this claim was cancelled because messages reach the worker no more
 		case belay.CodeOf(err) == belay.CodeConflict:
 			s.w.o.Log.Error("the server refused a claim; the worker abandons the claim", "worker", s.id,
 				"number", number, "error", err)
@@ -121,26 +124,46 @@ func (s *session) slots(ctx context.Context) int {
 	}
 }
 
-// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free.
-func (s *session) claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimReply, error) {
+// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free, and a claim of a worker that
+// messages reach is cancelled as soon as they do not.
+func (s *session) claim(ctx context.Context, r belay.ClaimRequest, turned <-chan struct{}) (belay.ClaimReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait+claimReplyDelay)
 	defer cancel()
-	if r.Slots == 0 {
+	if !r.Messages {
+		turned = nil
+	}
+	if r.Slots == 0 || turned != nil {
+		freed := s.w.freed
+		if r.Slots > 0 {
+			freed = nil
+		}
 		watched := make(chan struct{})
 		defer func() { cancel(); <-watched }()
 		go func() {
 			defer close(watched)
-			for s.w.full() {
+			for r.Slots > 0 || s.w.full() {
 				select {
-				case <-s.w.freed:
+				case <-freed:
+					continue
+				case <-turned:
 				case <-ctx.Done():
 					return
 				}
+				break
 			}
 			cancel()
 		}()
 	}
 	return s.w.b.Claim(ctx, r)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // heartbeatNow sends a heartbeat and waits for its reply. If the last heartbeat that it has sent was a moment ago, it

@@ -92,12 +92,12 @@ func (s *session) heartbeat() error {
 	return nil
 }
 
-// beatNow returns a heartbeat with the runs that the worker has now and the newest claim whose
-// reply it has received.
+// beatNow returns a heartbeat with the runs that the worker has now, and the newest claim and accept whose
+// replies it has received.
 func (s *session) beatNow() belay.Heartbeat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := belay.Heartbeat{Worker: s.id, ClaimSeen: s.claimSeen}
+	h := belay.Heartbeat{Worker: s.id, ClaimSeen: s.claimSeen, AcceptSeen: s.acceptSeen}
 	if len(s.held) > 0 {
 		h.Holds = make([]belay.Held, len(s.held))
 		for i, r := range s.held {
@@ -128,6 +128,9 @@ func (s *session) carryOut(reply *belay.HeartbeatReply) {
 		if r := s.find(x.Held); r != nil {
 			r.SignalsUpTo(x.SignalSeq)
 		}
+	}
+	for _, h := range reply.Offers {
+		s.mailbox.offer(h)
 	}
 	if reply.Drain {
 		s.drain.Do(func() { close(s.drained) })

@@ -67,6 +67,12 @@ type Options struct {
 	// suspends at once. A run also suspends at once if no wait can end within this time.
 	Linger time.Duration
 
+	// Broker is the URL of the RabbitMQ through which servers dispatch some of their queues, as in
+	// amqp://user:password@host:5672/vhost, or amqps:// for TLS. The worker learns from messages which
+	// executions are scheduled to it, and accepts them at the server. Empty, or while the worker cannot reach
+	// RabbitMQ, it claims all its executions.
+	Broker string
+
 	// Health answers health probes for the worker; nil for none. The server to which the worker connects
 	// gives it no new work while the probes fail. If the engine runs in the worker's process, no server
 	// probes the worker.

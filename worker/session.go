@@ -35,7 +35,11 @@ type session struct {
 	held      []*run.Run
 	index     map[belay.RunID]*run.Run
 	claimSeen int64
-	lost      bool
+	// acceptSeen is the number of the last accept whose reply arrived, or for which the worker does not wait.
+	acceptSeen int64
+	lost       bool
+
+	mailbox *mailbox
 
 	// now has requests for a heartbeat. Each request is a channel that is closed when the reply to
 	// the heartbeat has arrived or the heartbeat has failed.
@@ -54,6 +58,7 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 		index: make(map[belay.RunID]*run.Run), acked: sent,
 		now: make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
+	s.mailbox = newMailbox(s)
 	base = context.WithoutCancel(base)
 	s.ctx, s.end = context.WithCancelCause(base)
 	s.shared = run.Session{
@@ -70,18 +75,16 @@ func (s *session) serve(ctx context.Context) (lost bool) {
 	s.beats.Go(s.heartbeats)
 	claiming, stop := context.WithCancel(s.ctx)
 	defer stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.claims(claiming)
-	}()
+	var done sync.WaitGroup
+	done.Go(func() { s.claims(claiming) })
+	done.Go(func() { s.mailbox.serve(claiming) })
 	select {
 	case <-ctx.Done():
 	case <-s.drained:
 	case <-s.ctx.Done():
 	}
 	stop()
-	<-done
+	done.Wait()
 	return s.ctx.Err() != nil
 }
 
@@ -91,8 +94,14 @@ func (s *session) won(number int64, assignments []belay.Assignment) {
 	for i := range assignments {
 		runs[i] = run.New(&s.shared, assignments[i])
 	}
+	s.begin(runs, func() { s.claimSeen = number })
+}
+
+// begin starts runs. seen notes under the lock that their reply has arrived, so that no heartbeat in between makes the
+// store release them.
+func (s *session) begin(runs []*run.Run, seen func()) {
 	s.mu.Lock()
-	s.claimSeen = number
+	seen()
 	lost := s.lost
 	if !lost {
 		s.held = append(s.held, runs...)

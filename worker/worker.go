@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/broker"
 	"github.com/belaydev/belay/internal/retry"
 	"github.com/belaydev/belay/internal/run"
 	"github.com/belaydev/belay/internal/uid"
@@ -26,16 +28,19 @@ type Worker struct {
 	running  int                         // functions that have not returned, of all sessions
 	held     int                         // runs that are not settled, of all sessions
 	freed    chan struct{}               // gets a value when running or held decreases
+	room     chan struct{}               // likewise while wantsRoom is set, for the goroutine that accepts offers
 	session  *session                    // nil while the worker has none
 	stopping bool                        // the worker claims nothing more
 	alone    map[belay.RunID]*time.Timer // runs that must be alone: meanwhile the worker claims nothing else
+
+	wantsRoom atomic.Bool // offers wait for a free slot
 }
 
 // New makes a worker; Run starts it. The caller must close the Backend after Run has returned.
 func New(b belay.Backend, o Options) *Worker {
 	return &Worker{
 		b: b, o: o.withDefaults(),
-		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1),
+		handlers: make(map[belay.Registration]run.Func), freed: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		alone: make(map[belay.RunID]*time.Timer),
 	}
 }
@@ -127,6 +132,9 @@ func (w *Worker) begin() error {
 	w.started = true
 	if len(w.order) == 0 {
 		return errors.New("worker: no workflow is registered")
+	}
+	if w.o.Broker != "" {
+		return broker.CheckURL(w.o.Broker)
 	}
 	return nil
 }
@@ -226,11 +234,17 @@ func (w *Worker) less(count *int) {
 	w.more()
 }
 
-// more wakes a goroutine that waits for a free slot or for the end of the runs.
+// more wakes the goroutines that wait for a free slot or for the end of the runs.
 func (w *Worker) more() {
 	select {
 	case w.freed <- struct{}{}:
 	default:
+	}
+	if w.wantsRoom.Load() {
+		select {
+		case w.room <- struct{}{}:
+		default:
+		}
 	}
 }
 

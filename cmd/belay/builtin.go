@@ -41,6 +41,7 @@ type builtins struct {
 	ttl, heartbeat time.Duration
 	grace, unwind  time.Duration
 	health         *worker.Health // nil if the workers answer no health probes
+	broker         string         // the URL of RabbitMQ, or ""
 
 	ofCommands, ofAgents *jobs // nil if this process runs no jobs of that kind
 }
@@ -102,7 +103,7 @@ func (b *builtins) worker(name string, most int) *worker.Worker {
 	return worker.New(newReported(b.backend, b.log), worker.Options{
 		Name: name, Version: version, Concurrency: most, Queues: b.queues, Labels: b.labels,
 		TTL: b.ttl, Heartbeat: b.heartbeat, Health: b.health,
-		Grace: b.grace, Unwind: b.unwind, Log: b.log,
+		Broker: b.broker, Grace: b.grace, Unwind: b.unwind, Log: b.log,
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
 	"github.com/belaydev/belay/internal/secretref"
+	"github.com/belaydev/belay/internal/server"
 	"github.com/belaydev/belay/internal/socket"
 )
 
@@ -99,7 +101,8 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 		all = append(all, &belay.Error{Code: belay.CodeForbidden, Message: fmt.Sprintf(
 			"%s has mode %#o: other users can change the configuration; close it with: chmod go-w %s", c.File,
 			info.Mode().Perm(), c.File)})
-	case info.Mode().Perm()&0o044 != 0 && (len(c.Agent.Logins) > 0 || config.HasPassword(c.Store)):
+	case info.Mode().Perm()&0o044 != 0 && (len(c.Agent.Logins) > 0 ||
+		config.HasPassword(c.Store) || config.HasPassword(c.Broker.URL)):
 		warnings = append(warnings, fmt.Sprintf(
 			"%s has mode %#o and contains credentials: other users of this machine can read them", c.File,
 			info.Mode().Perm()))
@@ -111,7 +114,8 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 // does not connect to a database.
 func (a *app) checkServe(ctx context.Context, c *config.Config) (warnings []string, err error) {
 	warnings, err = a.checkSecrets(c)
-	all := []error{err, checkJobs(c, !c.Agent.Local), checkListen(ctx, c)}
+	_, broken := server.Post(c, slog.New(slog.DiscardHandler))
+	all := []error{err, checkJobs(c, !c.Agent.Local), checkListen(ctx, c), cmp.Or(broken, checkPublishing(c))}
 	if c.TLS() {
 		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
 			all = append(all, fmt.Errorf("read the certificate: %w", err))

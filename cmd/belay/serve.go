@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,10 +125,13 @@ func (s *serving) run(ctx context.Context) error {
 	if o.Secrets, err = webhookSecrets(s.cfg, s.log); err != nil {
 		return err
 	}
+	if o.Post, err = server.Post(s.cfg, s.log); err != nil {
+		return err
+	}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
-	if err := s.addRequests(&o); err != nil {
+	if err := errors.Join(s.addRequests(&o), s.addPublishing(&o)); err != nil {
 		return err
 	}
 	if s.cfg.Agents() {
@@ -211,6 +215,10 @@ func (s *serving) ready(at server.Listening) {
 	}
 	if s.cfg.Concurrency > 0 {
 		facts = append(facts, "concurrency", s.cfg.Concurrency)
+	}
+	if len(s.cfg.Broker.Queues) > 0 {
+		facts = append(facts, "broker", config.Shown(s.cfg.Broker.URL),
+			"queues", strings.Join(s.cfg.Broker.Queues, ","))
 	}
 	if s.cfg.HTTP.Concurrency > 0 {
 		facts = append(facts, "requests", s.cfg.HTTP.Concurrency)

@@ -38,6 +38,10 @@ The built-in workflows are:
             runs only commands. With --concurrency 0 it runs no commands.
   http      an HTTP request, if --http-concurrency is set
 
+If the server dispatches queues through RabbitMQ, set BELAY_BROKER_URL: the worker then
+learns from RabbitMQ which executions it gets, and claims them from the server if it
+cannot reach RabbitMQ.
+
 The flags that begin with --agent, the environment and the file that --config names
 mean the same as for belay serve. Three kinds of settings apply to commands too: the
 system users of jobs (--agent-users), the read-only files outside of the workspace
@@ -74,7 +78,7 @@ var ofServers = []string{
 // ofWorkers reports whether a worker uses a configuration key.
 func ofWorkers(key string) bool {
 	return (strings.HasPrefix(key, "agent.") || strings.HasPrefix(key, "http.") || strings.HasPrefix(key, "secrets.") ||
-		strings.HasPrefix(key, "log.") || ofSession(key)) &&
+		strings.HasPrefix(key, "log.") || key == "broker.url" || ofSession(key)) &&
 		!slices.Contains(ofServers, key)
 }
 
@@ -247,7 +251,7 @@ func (a *app) workOn(ctx context.Context, b belay.Backend, o workerOptions) erro
 	all := &builtins{
 		backend: b, cfg: o.cfg, dir: dir, log: o.log, name: o.name,
 		secrets: []string{a.keyFile}, queues: o.queues, labels: o.labels, ttl: o.ttl,
-		heartbeat: o.heartbeat, grace: o.grace,
+		heartbeat: o.heartbeat, grace: o.grace, broker: o.cfg.Broker.URL,
 		unwind: time.Minute,
 	}
 	if all.health, err = o.listenHealth(); err != nil {

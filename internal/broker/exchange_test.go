@@ -169,7 +169,8 @@ func testLateEvents(t *testing.T, s *site) {
 	name := s.server.Name("belay-ex")
 	s.bound(name, nil)
 	x := s.events(func(o *Options) { o.ConfirmTimeout = time.Nanosecond })
-	wants(t, x.Publish(ctxOf(t), name, "", newEvent("a")), belay.CodeUnavailable, "did not confirm the message within 1ns")
+	err := x.Publish(ctxOf(t), name, "", newEvent("a"))
+	wants(t, err, belay.CodeUnavailable, "did not confirm the message within 1ns")
 	if n := s.idle(x); n != 0 {
 		t.Errorf("%d channels are idle after a late confirmation", n)
 	}

@@ -38,6 +38,9 @@ type link struct {
 	// alarmed, if not nil, receives each change of the reason for which RabbitMQ accepts no messages.
 	alarmed func(reason string)
 
+	// changes, if not nil, has an element after the state has changed.
+	changes chan struct{}
+
 	mu    sync.Mutex
 	state Link
 	now   *connection // the open connection, or nil
@@ -239,6 +242,10 @@ func (l *link) change(f func(*Link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.state)
+	select {
+	case l.changes <- struct{}{}:
+	default: // nobody has read the last change yet, or nobody reads changes
+	}
 }
 
 // current returns the state of the connection.

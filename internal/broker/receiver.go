@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/belaydev/belay"
@@ -44,9 +45,23 @@ func NewReceiver(o Options, w belay.WorkerID, slots int, handle func(context.Con
 	}
 	r := &Receiver{options: o, worker: w, prefetch: slots, handle: handle, counters: new(counters),
 		news: make(chan struct{})}
-	r.link = &link{options: o, role: "receive", log: o.Log, serve: r.consume, counters: r.counters}
+	r.link = &link{options: o, role: "receive", log: o.Log, serve: r.consume, counters: r.counters,
+		changes: make(chan struct{}, 1)}
 	return r, nil
 }
+
+// PrefixOf returns the prefix of the names of Belay in RabbitMQ, from the name of a worker's queue; empty if it is not
+// such a name. A worker uses the prefix of its server.
+func PrefixOf(queue string) string {
+	prefix, _, _ := strings.Cut(queue, ".worker.")
+	if _, ok := workerOf(prefix, queue); !ok {
+		return ""
+	}
+	return prefix
+}
+
+// CheckURL refuses a text that is not the URL of a RabbitMQ. The error has no part of the text.
+func CheckURL(text string) error { return checkURL(text) }
 
 // Follow makes the receiver consume the queue that a server has declared for the worker. The receiver
 // still consumes the queues of former calls until they are empty.
@@ -74,6 +89,9 @@ func (r *Receiver) Run(ctx context.Context) error {
 
 // State returns the state of the connection. It is connected if the newest queue is consumed.
 func (r *Receiver) State() State { return State{Consume: r.link.current()} }
+
+// Changes has an element after the state has changed.
+func (r *Receiver) Changes() <-chan struct{} { return r.link.changes }
 
 // Counters returns the counters of this receiver.
 func (r *Receiver) Counters() Counters { return r.counters.snapshot() }

@@ -33,6 +33,7 @@ type Config struct {
 	Limits          Limits
 	Agent           Agent
 	HTTP            HTTP
+	Broker          Broker
 	Secrets         []string // the rules of package secretref
 
 	// File is the path of the file that was read; "" for none.
@@ -173,6 +174,7 @@ func Default() *Config {
 			Prepare: 10 * time.Minute, Files: 1_000_000,
 		},
 		HTTP:   HTTP{Concurrency: 20, Egress: []string{"public"}},
+		Broker: Broker{Prefix: "belay", MessageTTL: 240 * time.Second},
 		values: make(map[string]Value),
 	}
 }

@@ -104,6 +104,8 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 		"health_check_interval": "10s", "health_check_allow": "10.20.0.0/16,fd00:1::/32", "worker.ttl": "1m",
 		"worker.heartbeat":           "20s",
 		"defaults.scheduled_timeout": "4m", "defaults.on_no_worker": "fail",
+		"broker.url": "amqp://mq.example.org/belay", "broker.queues": "default,emails", "broker.prefix": "site",
+		"broker.worker_queue_ttl": "2m",
 	}
 	for _, k := range config.Keys() {
 		text, ok := other[k.Name]

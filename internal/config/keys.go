@@ -125,7 +125,7 @@ var keys = slices.Concat([]Key{
 		of: func(c *Config) kind { return duration{&c.Limits.ReadTimeout, 10 * time.Millisecond, time.Hour} }},
 	{Name: "limits.idle_timeout", Doc: "How long a connection may stay open without a request.",
 		of: func(c *Config) kind { return duration{&c.Limits.IdleTimeout, 10 * time.Millisecond, 24 * time.Hour} }},
-}, agentKeys, httpKeys)
+}, brokerKeys, agentKeys, httpKeys)
 
 // Keys returns all keys, in the order of the documentation.
 func Keys() []Key { return keys }

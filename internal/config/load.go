@@ -76,7 +76,7 @@ func Load(s Sources) (*Config, error) {
 			if k.secretive(text) {
 				where := "the password in PGPASSWORD, or the whole address in"
 				switch {
-				case k.Name == "http.proxy":
+				case k.Name == "http.proxy", k.Name == "broker.url":
 					where = "the whole URL in"
 				case strings.HasPrefix(k.Name, "agent."):
 					where = "the credentials in the file that agent.git_credentials names, or the whole URL in"

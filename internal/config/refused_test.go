@@ -15,7 +15,7 @@ var refusals = []struct{ name, file, says string }{
 	{"unknown key", "listen: :1\nlisten_on: :2\n",
 		`F:2: listen_on: there is no such key; did you mean listen?`},
 	{"nothing like it", "colour: blue\n",
-		`F:1: colour: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, origins, retention, dead_letter_retention, grace, concurrency, timeout_check_interval, health_check_interval, health_check_allow, worker, defaults, log, limits, agent, http, secrets`},
+		`F:1: colour: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, origins, retention, dead_letter_retention, grace, concurrency, timeout_check_interval, health_check_interval, health_check_allow, worker, defaults, log, limits, broker, agent, http, secrets`},
 	{"unknown in a section", "log:\n  lvel: info\n",
 		`F:2: log.lvel: there is no such key; did you mean level?`},
 	{"in the wrong place", "idle_timeout: 3s\n",
@@ -90,7 +90,7 @@ var refusals = []struct{ name, file, says string }{
 		`F:1: log: anchors and aliases (& and *) are not supported; write the value out
 F:2: limits: anchors and aliases (& and *) are not supported; write the value out`},
 	{"a merge", "<<: {listen: x}\n",
-		`F:1: <<: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, origins, retention, dead_letter_retention, grace, concurrency, timeout_check_interval, health_check_interval, health_check_allow, worker, defaults, log, limits, agent, http, secrets`},
+		`F:1: <<: there is no such key; there are listen, store, data, tls_cert, tls_key, insecure_no_auth, hosts, origins, retention, dead_letter_retention, grace, concurrency, timeout_check_interval, health_check_interval, health_check_allow, worker, defaults, log, limits, broker, agent, http, secrets`},
 	{"a key that is a list", "[a]: b\n",
 		`F:1: a list, where the name of a key should be`},
 	{"two documents", "listen: :1\n---\nlisten: :2\n",

@@ -84,8 +84,18 @@ func (b *Backend) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimR
 	})
 }
 
-// Accept begins the run of an execution that is scheduled to a worker.
-func (b *Backend) Accept(ctx context.Context, r belay.AcceptRequest) (belay.Assignment, error) {
+// OpenMailbox makes the queue in the broker from which a worker gets its messages.
+func (b *Backend) OpenMailbox(ctx context.Context, id belay.WorkerID) (belay.Mailbox, error) {
+	return pass(ctx, b, belay.Backend.OpenMailbox, id)
+}
+
+// CloseMailbox ends the messages to a worker.
+func (b *Backend) CloseMailbox(ctx context.Context, id belay.WorkerID) error {
+	return tell(ctx, b, belay.Backend.CloseMailbox, id)
+}
+
+// Accept begins the runs of executions that are scheduled to a worker.
+func (b *Backend) Accept(ctx context.Context, r belay.AcceptRequest) (belay.AcceptReply, error) {
 	return pass(ctx, b, belay.Backend.Accept, r)
 }
 

@@ -1,8 +1,9 @@
 // Package dispatch connects the engine's scheduler with RabbitMQ: it sends messages to the queues of workers,
 // and gives dead letters to the engine.
 //
-// A worker that wants messages asks a server for its queue ([Post.Connect]). From then on this server, and only
-// this server, schedules executions to the worker. When the worker's session has ended, the queue is deleted.
+// A worker that wants messages asks a server for its mailbox ([Post.Open]). The engine stores the name of the queue
+// in the session, so that every server can send messages to the worker. When a server ends the session, it deletes
+// the queue.
 package dispatch
 
 import (
@@ -23,12 +24,14 @@ import (
 type Engine interface {
 	// Undeliver takes back an execution whose message came back; see engine.Engine.
 	Undeliver(ctx context.Context, id belay.ExecutionID, w belay.WorkerID, t belay.Token, waited time.Duration) error
-	// Living lists the sessions with these ids that have not ended.
-	Living(ctx context.Context, ids []belay.WorkerID) ([]belay.Worker, error)
 }
 
-// look is how often a Post looks for sessions that have ended.
-const look = 15 * time.Second
+const (
+	// again is how long a Post waits before it tries again to delete queues.
+	again = 15 * time.Second
+	// maxRemoved is how many queues can wait to be deleted. RabbitMQ itself deletes others after a while.
+	maxRemoved = 10_000
+)
 
 // Post is an engine.Courier on RabbitMQ.
 type Post struct {
@@ -39,14 +42,18 @@ type Post struct {
 	engine  Engine // set when Run begins
 
 	mu      sync.Mutex
-	workers map[belay.WorkerID]string // the names of the queues in RabbitMQ
+	removed map[string]bool // queues to delete
+	wake    chan struct{}   // has an element after a queue was added to removed
 }
 
 var _ engine.Courier = (*Post)(nil)
 
 // New makes a Post for executions of some queues; Run starts it.
 func New(o broker.Options, queues []string) (*Post, error) {
-	p := &Post{queues: make(map[string]bool), options: o, log: o.Log, workers: make(map[belay.WorkerID]string)}
+	p := &Post{
+		queues: make(map[string]bool), options: o, log: o.Log, removed: make(map[string]bool),
+		wake: make(chan struct{}, 1),
+	}
 	for _, q := range queues {
 		p.queues[q] = true
 	}
@@ -64,9 +71,7 @@ func (p *Post) Run(ctx context.Context, e Engine) error {
 	p.engine = e
 	var all sync.WaitGroup
 	all.Go(func() { _ = p.broker.Run(ctx) }) // returns nil
-	for retry.Sleep(ctx, look) {
-		p.bury(ctx)
-	}
+	all.Go(func() { p.remove(ctx) })
 	all.Wait()
 	return nil
 }
@@ -77,50 +82,38 @@ func (p *Post) State() broker.State { return p.broker.State() }
 // Counters returns the counters of messages.
 func (p *Post) Counters() broker.Counters { return p.broker.Counters() }
 
-// Connect declares the queue of a worker, and returns its name. From now on messages reach the worker. The worker
-// calls it at the beginning, and again when it notices that its queue is missing.
-func (p *Post) Connect(ctx context.Context, w belay.WorkerID) (queue string, err error) {
-	if queue, err = p.broker.Declare(ctx, w); err != nil {
-		return "", err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.workers[w] = queue
-	return queue, nil
+// Depth returns the number of dead letters that no server has received yet.
+func (p *Post) Depth(ctx context.Context) (int, error) { return p.broker.Depth(ctx) }
+
+// Open implements engine.Courier. The worker opens its mailbox at the beginning, and again when it notices that its
+// queue is missing.
+func (p *Post) Open(ctx context.Context, w belay.WorkerID) (queue string, err error) {
+	return p.broker.Declare(ctx, w)
 }
 
 // Carries implements engine.Courier.
 func (p *Post) Carries(queue string) bool { return p.queues[queue] }
 
-// Reaches implements engine.Courier.
-func (p *Post) Reaches(w belay.WorkerID) bool {
-	return p.queueOf(w) != "" && p.broker.State().Ready() == nil
+// Ready implements engine.Courier.
+func (p *Post) Ready() bool { return p.broker.State().Ready() == nil }
+
+// Send implements engine.Courier. If the queue was deleted, Send does not declare it again: see
+// [broker.Broker.Declare].
+func (p *Post) Send(ctx context.Context, queue string, a engine.Assigned) error {
+	return p.broker.Publish(ctx, queue, broker.Message{Execution: a.Execution, Token: a.Token, Worker: a.Worker})
 }
 
-func (p *Post) queueOf(w belay.WorkerID) string {
+// Remove implements engine.Courier.
+func (p *Post) Remove(queue string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.workers[w]
-}
-
-// Send implements engine.Courier. If the queue was deleted, messages do not reach the worker any more
-// until it connects again. Send does not declare the queue again: see [broker.Broker.Declare].
-func (p *Post) Send(ctx context.Context, a engine.Assigned) error {
-	queue := p.queueOf(a.Worker)
-	if queue == "" {
-		return &belay.Error{Code: belay.CodeNotFound, Op: "send", Message: "the worker has no queue any more"}
+	if len(p.removed) < maxRemoved {
+		p.removed[queue] = true
 	}
-	err := p.broker.Publish(ctx, queue, broker.Message{Execution: a.Execution, Token: a.Token, Worker: a.Worker})
-	if belay.CodeOf(err) == belay.CodeNotFound {
-		p.forget(a.Worker)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
 	}
-	return err
-}
-
-func (p *Post) forget(w belay.WorkerID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.workers, w)
 }
 
 // dead handles a dead letter. A letter that the engine refuses is of no use: the execution is not scheduled
@@ -139,25 +132,32 @@ func (p *Post) dead(ctx context.Context, d broker.Dead) error {
 	return err
 }
 
-// bury deletes the queues of sessions that have ended.
-func (p *Post) bury(ctx context.Context) {
-	p.mu.Lock()
-	ids := slices.Collect(maps.Keys(p.workers))
-	p.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	living, err := p.engine.Living(ctx, ids)
-	if err != nil {
-		return // the next look tries again
-	}
-	for _, w := range living {
-		ids = slices.DeleteFunc(ids, func(id belay.WorkerID) bool { return id == w.ID })
-	}
-	for _, id := range ids {
-		if err := p.broker.Delete(ctx, p.queueOf(id)); err != nil {
-			continue // likewise; RabbitMQ deletes an unused queue by itself after a while
+// remove deletes the queues of sessions that have ended, until ctx is done.
+func (p *Post) remove(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
 		}
-		p.forget(id)
+		for p.removeAll(ctx) && retry.Sleep(ctx, again) {
+		}
 	}
+}
+
+// removeAll tries to delete the queues, and reports whether some of them are left.
+func (p *Post) removeAll(ctx context.Context) (left bool) {
+	p.mu.Lock()
+	queues := slices.Collect(maps.Keys(p.removed))
+	p.mu.Unlock()
+	for _, q := range queues {
+		if err := p.broker.Delete(ctx, q); err != nil {
+			left = true
+			continue
+		}
+		p.mu.Lock()
+		delete(p.removed, q)
+		p.mu.Unlock()
+	}
+	return left
 }

@@ -88,26 +88,24 @@ func (s *site) worker(name string) (belay.WorkerID, string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	queue, err := s.post.Connect(s.t.Context(), session.ID)
+	m, err := s.engine.OpenMailbox(s.t.Context(), session.ID)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return session.ID, queue
+	return session.ID, m.Queue
 }
 
 // receive makes a worker accept what it is sent. A message that is out of date is acknowledged.
 func (s *site) receive(w belay.WorkerID, queue string) (stop func()) {
 	s.t.Helper()
 	r, err := broker.NewReceiver(s.options, w, 100, func(ctx context.Context, m broker.Message) error {
-		a, err := s.engine.Accept(ctx, belay.AcceptRequest{
-			Worker: m.Worker, Execution: m.Execution, Token: m.Token, Number: s.numbers.Add(1),
+		got, err := s.engine.Accept(ctx, belay.AcceptRequest{
+			Worker: m.Worker, Number: s.numbers.Add(1), Offers: []belay.Held{{Execution: m.Execution, Token: m.Token}},
 		})
-		if err == nil {
+		for _, a := range got.Assignments {
 			s.started <- a
-			return nil
 		}
-		switch belay.CodeOf(err) {
-		case belay.CodeConflict, belay.CodeNotFound, belay.CodeLeaseLost:
+		if belay.CodeOf(err) == belay.CodeLeaseLost {
 			return nil
 		}
 		return err
@@ -121,7 +119,7 @@ func (s *site) receive(w belay.WorkerID, queue string) (stop func()) {
 	s.run(func(ctx context.Context) error { // a worker connects again if its queue is missing
 		for ctx.Err() == nil {
 			if belay.CodeOf(r.State().Consume.Err) == belay.CodeNotFound {
-				if _, err := s.post.Connect(ctx, w); err != nil && ctx.Err() == nil {
+				if _, err := s.engine.OpenMailbox(ctx, w); err != nil && ctx.Err() == nil {
 					s.t.Error(err)
 				}
 			}

@@ -13,15 +13,20 @@ import (
 	"github.com/belaydev/belay/internal/store"
 )
 
-// Courier tells workers, through a broker, which executions are scheduled to them. Carries and Reaches are
+// Courier tells workers, through a broker, which executions are scheduled to them. Carries, Ready and Remove are
 // called often, with locks held: they return at once and do not call the engine.
 type Courier interface {
 	// Carries reports whether executions of the queue are scheduled to workers. The answer never changes.
 	Carries(queue string) bool
-	// Reaches reports whether messages can reach the worker now.
-	Reaches(w belay.WorkerID) bool
-	// Send sends a message to the worker. After nil, the message will come back if the worker does not take it.
-	Send(ctx context.Context, a Assigned) error
+	// Ready reports whether messages can be sent now.
+	Ready() bool
+	// Open makes the mailbox of a worker, and returns the name of its queue in the broker.
+	Open(ctx context.Context, w belay.WorkerID) (queue string, err error)
+	// Send sends a message to the mailbox of a worker. After nil, the message will come back if the worker
+	// does not take it.
+	Send(ctx context.Context, queue string, a Assigned) error
+	// Remove deletes, some time later, the mailbox of a worker whose session has ended.
+	Remove(queue string)
 }
 
 // Assigned is an execution that is scheduled to a worker under a token.
@@ -51,8 +56,9 @@ type scheduler struct {
 	slots   chan struct{} // has an element for each message on its way
 	sends   sync.WaitGroup
 
-	mu    sync.Mutex
-	shuns map[belay.WorkerID]shun
+	mu        sync.Mutex
+	shuns     map[belay.WorkerID]shun
+	mailboxes map[belay.WorkerID]string // of sessions that have not ended, as far as this server knows
 }
 
 // shun is the time until which a worker gets no messages.
@@ -64,12 +70,17 @@ type shun struct {
 func newScheduler(e *Engine, c Courier) *scheduler {
 	return &scheduler{
 		engine: e, courier: c, wake: make(chan struct{}, 1), slots: make(chan struct{}, sending),
-		shuns: make(map[belay.WorkerID]shun),
+		shuns: make(map[belay.WorkerID]shun), mailboxes: make(map[belay.WorkerID]string),
 	}
 }
 
-// observe wakes the scheduler if a batch makes an execution ready, or gives a worker room.
+// observe wakes the scheduler if a batch makes an execution ready, or gives a worker room. It removes the mailboxes
+// of sessions that the batch has ended. (If this server does not know such a mailbox, or ends before it has removed
+// the mailbox, the broker removes it after a time without use.)
 func (s *scheduler) observe(b *batch) {
+	for _, w := range b.changes.Workers {
+		s.note(w)
+	}
 	for _, e := range b.changes.Executions {
 		if e.Ready() != 0 && s.courier.Carries(e.Queue) {
 			s.nudge()
@@ -81,6 +92,24 @@ func (s *scheduler) observe(b *batch) {
 		slices.ContainsFunc(b.changes.Runs, ended) {
 		s.nudge()
 	}
+}
+
+// note notes the mailbox of a session, or removes it if the session has ended.
+func (s *scheduler) note(w *machine.Worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if queue := w.Mailbox(); queue != "" {
+		s.mailboxes[w.ID] = queue
+		return
+	}
+	if !w.State.Ended() {
+		return // the queue of a closed mailbox stays, since its worker may open it again
+	}
+	if queue := s.mailboxes[w.ID]; queue != "" {
+		s.courier.Remove(queue)
+	}
+	delete(s.mailboxes, w.ID)
+	delete(s.shuns, w.ID)
 }
 
 // onHint wakes the scheduler, because another server may have made an execution ready.
@@ -119,6 +148,10 @@ func (s *scheduler) pass(ctx context.Context) (machine.Time, error) {
 		lanes, next := s.engine.dispatcher.due(now, s.courier.Carries)
 		if len(lanes) == 0 {
 			return next, nil
+		}
+		if !s.courier.Ready() {
+			s.engine.dispatcher.wakeTakers(lanes)
+			return now.Add(idleLook), nil
 		}
 		takers, err := s.takers(ctx, lanes, now)
 		if err != nil {
@@ -172,7 +205,7 @@ func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time)
 	defer d.mu.Unlock()
 	for _, row := range rows {
 		t := taker{WorkerRow: row, free: max(1, row.Spec.Capacity) - row.Running}
-		if t.free <= 0 || row.Spec.External || !row.State.Claims() || !s.reaches(row.ID, now) {
+		if t.free <= 0 || row.Spec.External || !row.State.Claims() || row.Mailbox() == "" || !s.reaches(row.ID, now) {
 			continue
 		}
 		for _, l := range lanes {
@@ -219,7 +252,7 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won 
 		}
 		for n := range r.Claims {
 			e := &r.Claims[n].Execution
-			s.send(ctx, Assigned{e.ID, e.Token, takers[i].ID})
+			s.send(ctx, takers[i].Mailbox(), Assigned{e.ID, e.Token, takers[i].ID})
 			won++
 		}
 	}
@@ -228,7 +261,7 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won 
 
 // send sends a message in the background. If that fails, the execution is due again, and for a while the
 // worker claims instead of getting messages.
-func (s *scheduler) send(ctx context.Context, a Assigned) {
+func (s *scheduler) send(ctx context.Context, queue string, a Assigned) {
 	select {
 	case s.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -236,7 +269,7 @@ func (s *scheduler) send(ctx context.Context, a Assigned) {
 	}
 	s.sends.Go(func() {
 		defer func() { <-s.slots }()
-		err := s.courier.Send(ctx, a)
+		err := s.courier.Send(ctx, queue, a)
 		if err == nil {
 			s.forgive(a.Worker)
 			return
@@ -254,12 +287,12 @@ func (s *scheduler) send(ctx context.Context, a Assigned) {
 	})
 }
 
-// reaches reports whether messages can reach a worker that is not shunned.
+// reaches reports whether messages can be sent, and the worker is not shunned.
 func (s *scheduler) reaches(w belay.WorkerID, now machine.Time) bool {
 	s.mu.Lock()
 	x, shunned := s.shuns[w]
 	s.mu.Unlock()
-	return (!shunned || x.until <= now) && s.courier.Reaches(w)
+	return (!shunned || x.until <= now) && s.courier.Ready()
 }
 
 func (s *scheduler) shun(w belay.WorkerID) {
@@ -286,8 +319,19 @@ func (s *scheduler) forgive(w belay.WorkerID) {
 	delete(s.shuns, w)
 }
 
-// byMessage reports whether the session gets the executions of a lane by messages, and does not claim them.
-func (d *dispatcher) byMessage(s *session, l *lane) bool {
-	c := d.engine.scheduler
-	return c != nil && c.courier.Carries(l.Queue) && c.reaches(s.spec.ID, d.engine.store.Now())
+// byMessage reports whether the worker of a claim gets the executions of a lane by messages, so that the claim leaves
+// them out. The worker says that messages reach it.
+func (d *dispatcher) byMessage(c *claim, l *lane) bool {
+	s := d.engine.scheduler
+	return s != nil && c.request.Messages && s.courier.Carries(l.Queue) &&
+		s.reaches(c.request.Worker, d.engine.store.Now())
+}
+
+// wakeTakers wakes the claims that may win executions of the lanes, because no messages can be sent now.
+func (d *dispatcher) wakeTakers(lanes []*lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range lanes {
+		d.wakeTakersLocked(l)
+	}
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,37 +14,50 @@ import (
 	"github.com/belaydev/belay/internal/store/memory"
 )
 
-// courier carries the queue "sent" to all workers but those that are out of reach, and keeps what it sent.
+// courier carries the queue "sent", and keeps what it sent.
 type courier struct {
-	mu   sync.Mutex
-	out  map[belay.WorkerID]bool
-	sent []engine.Assigned
-	err  error // the error of each Send
+	mu      sync.Mutex
+	down    bool // it has no connection
+	sent    []engine.Assigned
+	removed []string // queues
+	err     error    // the error of each Send
 }
 
 func (c *courier) Carries(queue string) bool { return queue == "sent" }
 
-func (c *courier) Reaches(w belay.WorkerID) bool {
+func (c *courier) Ready() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.out[w]
+	return !c.down
 }
 
-func (c *courier) Send(_ context.Context, a engine.Assigned) error {
+func (c *courier) Open(_ context.Context, w belay.WorkerID) (string, error) {
+	return "to " + w.String(), nil
+}
+
+func (c *courier) Send(_ context.Context, queue string, a engine.Assigned) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
-	c.sent = append(c.sent, a)
+	if queue == "to "+a.Worker.String() {
+		c.sent = append(c.sent, a)
+	}
 	return nil
 }
 
-// leaveOut puts a worker out of reach.
-func (c *courier) leaveOut(w belay.WorkerID) {
+func (c *courier) Remove(queue string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out[w] = true
+	c.removed = append(c.removed, queue)
+}
+
+// connect ends or begins an outage of the broker.
+func (c *courier) connect(up bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = !up
 }
 
 // fail makes messages fail from now on, or with nil succeed.
@@ -72,7 +86,7 @@ type post struct {
 
 func newPost(t *testing.T) *post {
 	t.Helper()
-	p := &post{courier: &courier{out: make(map[belay.WorkerID]bool)}}
+	p := &post{courier: new(courier)}
 	p.crew = &crew{
 		t: t, ids: make(map[string]belay.WorkerID), taken: make(chan taken, 100),
 		e: engine.New(memory.New(time.Now), engine.Options{
@@ -91,6 +105,7 @@ func newPost(t *testing.T) *post {
 func (p *post) open(key string, capacity int) {
 	p.t.Helper()
 	p.crew.open(key, belay.WorkerSpec{Capacity: capacity, Queues: []string{"sent", "default"}})
+	must[belay.Mailbox](p.t)(p.e.OpenMailbox(p.t.Context(), p.ids[key]))
 	synctest.Wait()
 }
 
@@ -123,9 +138,13 @@ func (p *post) byWorker() map[string][]engine.Assigned {
 func (p *post) accept(a engine.Assigned) belay.Assignment {
 	p.t.Helper()
 	p.accepts++
-	return must[belay.Assignment](p.t)(p.e.Accept(p.t.Context(), belay.AcceptRequest{
-		Worker: a.Worker, Execution: a.Execution, Token: a.Token, Number: p.accepts,
+	r := must[belay.AcceptReply](p.t)(p.e.Accept(p.t.Context(), belay.AcceptRequest{
+		Worker: a.Worker, Number: p.accepts, Offers: []belay.Held{{Execution: a.Execution, Token: a.Token}},
 	}))
+	if len(r.Assignments) != 1 {
+		p.t.Fatalf("the offer %v is out of date", a)
+	}
+	return r.Assignments[0]
 }
 
 func (p *post) settle(a belay.Assignment, s belay.Settlement) {
@@ -212,12 +231,12 @@ func TestTheSchedulerPrefersOtherWorkersAfterAFailure(t *testing.T) {
 }
 
 // A worker that messages reach does not claim from the queues that the courier carries, and claims from the
-// others. A worker that messages do not reach claims from all.
+// others. A worker without a mailbox claims from all, and so does each worker while the broker is away.
 func TestClaimsAndMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t)
 		p.open("a", 1)
-		p.claim("a", 5)
+		p.claimBeside("a", 5)
 		got := p.send(2)
 		if len(got["a"]) != 1 || len(p.taken) != 0 {
 			t.Fatalf("sent %v, and %d are claimed", got, len(p.taken))
@@ -227,15 +246,82 @@ func TestClaimsAndMessages(t *testing.T) {
 		if len(p.taken) != 1 {
 			t.Errorf("%d are claimed from the other queue", len(p.taken))
 		}
-		far := belay.WorkerID{9}
-		p.courier.leaveOut(far)
-		must[belay.Session](t)(p.e.OpenWorker(t.Context(), belay.WorkerSpec{
-			ID: far, Name: "far", Workflows: noop, Queues: []string{"sent"}, Capacity: 1,
-		}))
-		p.ids["far"] = far
-		p.claim("far", 1)
+		p.crew.open("plain", belay.WorkerSpec{Capacity: 1, Queues: []string{"sent"}})
+		p.claim("plain", 1)
 		if len(p.taken) != 2 {
-			t.Errorf("%d are claimed, want 2 with that of the worker out of reach", len(p.taken))
+			t.Errorf("%d are claimed, want 2 with that of the worker without a mailbox", len(p.taken))
+		}
+		p.claimBeside("a", 5)
+		p.courier.connect(false)
+		if got := p.send(1); len(got) != 0 || len(p.taken) != 3 {
+			t.Errorf("without a broker, sent %v, and %d are claimed", got, len(p.taken))
+		}
+	})
+}
+
+// An outage that begins after an execution has become due does not hold it: claims that wait are woken.
+func TestAnOutageWakesClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 1)
+		first := p.accept(p.send(1)["a"][0])
+		p.claimBeside("a", 1)
+		if got := p.send(1); len(got) != 0 {
+			t.Fatalf("sent %v to a worker without a slot", got)
+		}
+		p.courier.connect(false)
+		p.settle(first, belay.Settlement{Outcome: belay.OutcomeSucceeded})
+		time.Sleep(2 * time.Second)
+		if synctest.Wait(); len(p.taken) != 1 {
+			t.Errorf("%d are claimed after the broker has gone", len(p.taken))
+		}
+	})
+}
+
+// A closed mailbox takes back what is scheduled, and gets no messages; the end of the session removes the queue.
+func TestMailboxesCloseAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 2)
+		id := p.send(1)["a"][0].Execution
+		if err := p.e.CloseMailbox(t.Context(), p.ids["a"]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := p.byWorker(); len(got) != 0 || p.state(id).State != belay.Pending {
+			t.Errorf("sent %v to a closed mailbox; the execution is %s", got, p.state(id).State)
+		}
+		must[belay.Mailbox](t)(p.e.OpenMailbox(t.Context(), p.ids["a"]))
+		if got := p.byWorker(); len(got["a"]) != 1 || len(p.courier.removed) != 0 {
+			t.Errorf("sent %v after it was opened again, and %v were removed", got, p.courier.removed)
+		}
+		if err := p.e.CloseWorker(t.Context(), p.ids["a"]); err != nil {
+			t.Fatal(err)
+		}
+		if want := "to " + p.ids["a"].String(); !slices.Equal(p.courier.removed, []string{want}) {
+			t.Errorf("removed %q", p.courier.removed)
+		}
+		if _, err := p.e.OpenMailbox(t.Context(), p.ids["a"]); belay.CodeOf(err) != belay.CodeLeaseLost {
+			t.Errorf("a mailbox for an ended session: %v", err)
+		}
+	})
+}
+
+// A heartbeat offers what is scheduled, so that lost messages cost a heartbeat's time and nothing else.
+func TestHeartbeatsOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 2)
+		lost := p.send(1)["a"][0]
+		beat := func() []belay.Held {
+			return must[belay.HeartbeatReply](t)(p.e.Heartbeat(t.Context(), belay.Heartbeat{Worker: p.ids["a"]})).Offers
+		}
+		if got := beat(); len(got) != 1 || got[0].Execution != lost.Execution || got[0].Token != lost.Token {
+			t.Fatalf("offered %v, want %v", got, lost)
+		}
+		p.accept(lost)
+		if got := beat(); len(got) != 0 {
+			t.Errorf("offered %v after the accept", got)
 		}
 	})
 }
@@ -247,7 +333,7 @@ func TestFailedMessages(t *testing.T) {
 		p := newPost(t)
 		p.open("a", 3)
 		p.courier.fail(errors.New("no connection"))
-		p.claim("a", 1)
+		p.claimBeside("a", 1)
 		if got := p.send(1); len(got) != 0 || len(p.taken) != 1 {
 			t.Fatalf("sent %v, and %d are claimed", got, len(p.taken))
 		}
@@ -285,11 +371,12 @@ func TestScheduledExecutionsComeBack(t *testing.T) {
 				if len(got) != 1 || got[0].Execution != first.Execution || got[0].Token <= first.Token {
 					t.Fatalf("sent %v, and then %v", first, got)
 				}
-				_, err := p.e.Accept(t.Context(), belay.AcceptRequest{
-					Worker: first.Worker, Execution: first.Execution, Token: first.Token, Number: 1,
+				r, err := p.e.Accept(t.Context(), belay.AcceptRequest{
+					Worker: first.Worker, Number: 1,
+					Offers: []belay.Held{{Execution: first.Execution, Token: first.Token}},
 				})
-				if code := belay.CodeOf(err); code != belay.CodeConflict && code != belay.CodeLeaseLost {
-					t.Errorf("the first worker accepted: %v", err)
+				if err != nil && belay.CodeOf(err) != belay.CodeLeaseLost || len(r.Assignments) != 0 {
+					t.Errorf("the first worker accepted %v: %v", r, err)
 				}
 				if x := p.state(first.Execution); x.State != belay.Scheduled {
 					t.Errorf("the execution is %s", x.State)

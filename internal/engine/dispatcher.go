@@ -83,6 +83,9 @@ func (d *dispatcher) run(ctx context.Context) {
 				peek = roused.Add(d.engine.opt.HintPoll)
 			}
 			d.rouse(roused)
+			if s := d.engine.scheduler; s != nil {
+				s.nudge()
+			}
 		}
 	}
 }
@@ -160,7 +163,7 @@ func (c *claim) wants() bool {
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.
 func (d *dispatcher) mayWinLocked(c *claim, now machine.Time) bool {
 	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool {
-		return c.mayWin(l, now) && !d.byMessage(c.session, l)
+		return c.mayWin(l, now) && !d.byMessage(c, l)
 	})
 }
 
@@ -205,7 +208,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 		l := d.laneLocked(machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels))
 		lanes[l] = true
 		for s := range l.takers {
-			if c := s.waiting; c != nil && c.sent == nil && c.wants() && !d.byMessage(s, l) {
+			if c := s.waiting; c != nil && c.sent == nil && c.wants() && !d.byMessage(c, l) {
 				claims[c] = true
 			}
 		}
@@ -264,7 +267,7 @@ func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Comman
 	lanes := make([]machine.Lane, 0, min(len(all), manyLanes))
 	for _, l := range all {
 		wanted := soon[l] || c.mayWin(l, now) || len(all) <= manyLanes && !l.ID.IsAlone()
-		if wanted && !d.byMessage(c.session, l) {
+		if wanted && !d.byMessage(c, l) {
 			lanes = append(lanes, l.Lane)
 		}
 	}

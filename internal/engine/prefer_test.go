@@ -63,8 +63,17 @@ func (c *crew) open(key string, s belay.WorkerSpec) {
 
 // claim sends a claim that waits for up to an hour. It returns when the claim waits or has won.
 func (c *crew) claim(key string, slots int) {
+	c.request(belay.ClaimRequest{Worker: c.ids[key], Slots: slots}, key)
+}
+
+// claimBeside claims for a worker that messages reach.
+func (c *crew) claimBeside(key string, slots int) {
+	c.request(belay.ClaimRequest{Worker: c.ids[key], Slots: slots, Messages: true}, key)
+}
+
+func (c *crew) request(r belay.ClaimRequest, key string) {
 	c.number++
-	r := belay.ClaimRequest{Worker: c.ids[key], Number: c.number, Slots: slots, Wait: time.Hour}
+	r.Number, r.Wait = c.number, time.Hour
 	go func() {
 		for {
 			reply, err := c.e.Claim(c.t.Context(), r)

@@ -23,7 +23,7 @@ import (
 // corpusSize is the number of bad requests. They are generated from the routes and fields of the
 // API, so a change of the API also changes this number; the test fails if the number is wrong, for
 // example because requests are no longer generated.
-const corpusSize = 8825
+const corpusSize = 8815
 
 // Every bad request is refused in less than a second, with a problem and a status 4xx. No handler
 // panics, and the memory of the server does not grow.
@@ -203,7 +203,7 @@ func (s *server) target() target {
 				id + `", "name": "go"}}]}`},
 			{"POST", "/v1/workers", `{"name": "b", "workflows": [{"workflow": "w", "version": "1"}], "capacity": 2, "ttl": "15s"}`},
 			{"POST", session + "/claim", `{"number": 1, "slots": 1, "wait_ms": 1}`},
-			{"POST", session + "/accept", `{"execution": "` + id + `", "token": 1, "number": 1}`},
+			{"POST", session + "/accept", `{"number": 1, "offers": [{"execution": "` + id + `", "token": 1}]}`},
 			{"POST", session + "/heartbeat", `{"holds": [{"execution": "` + id + `", "token": 1}], "claim_seen": 0}`},
 			{"POST", path + "/signal", `{"name": "go", "payload": {"n": 1}}`},
 			{"POST", path + "/cancel", `{"reason": "why", "actor": "me", "grace": "1s"}`},

@@ -92,7 +92,8 @@ func badTexts(g good) []bad {
 }
 
 func hot(g good) bool {
-	return strings.HasSuffix(g.path, "/claim") || strings.HasSuffix(g.path, "/heartbeat") || g.path == "/v1/batch"
+	return strings.HasSuffix(g.path, "/claim") || strings.HasSuffix(g.path, "/accept") ||
+		strings.HasSuffix(g.path, "/heartbeat") || g.path == "/v1/batch"
 }
 
 func many(n int) string {

@@ -95,6 +95,8 @@ var scopes = map[string][]belay.Scope{
 	"POST /v1/workers":                {belay.ScopeWorker},
 	"DELETE /v1/workers/{id}":         {belay.ScopeWorker},
 	"POST /v1/workers/{id}/accept":    {belay.ScopeWorker},
+	"POST /v1/workers/{id}/mailbox":   {belay.ScopeWorker},
+	"DELETE /v1/workers/{id}/mailbox": {belay.ScopeWorker},
 	"POST /v1/workers/{id}/claim":     {belay.ScopeWorker},
 	"POST /v1/workers/{id}/drain":     {belay.ScopeWorker, belay.ScopeOperate},
 	"POST /v1/workers/{id}/cordon":    {belay.ScopeOperate},

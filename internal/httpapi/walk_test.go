@@ -359,15 +359,23 @@ func (w *walker) accepts(session string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	body := fmt.Sprintf(`{"execution": %q, "token": %d, "number": 1}`, id, token)
-	got := w.step(200, "POST", session+"/accept", body)
-	again := w.step(200, "POST", session+"/accept", body)
+	accept := func(id string, token, number int) string {
+		return fmt.Sprintf(`{"number": %d, "offers": [{"execution": %q, "token": %d}]}`, number, id, token)
+	}
+	got := w.step(200, "POST", session+"/accept", accept(id, int(token), 1))
+	again := w.step(200, "POST", session+"/accept", accept(id, int(token), 1))
 	if got["location"] != again["location"] || got["lease-id"] != again["lease-id"] {
 		w.t.Errorf("accepted %v, and then %v", got, again)
 	}
-	w.step(409, "POST", session+"/accept", fmt.Sprintf(`{"execution": %q, "token": %d, "number": 2}`, id, token+1))
-	w.step(404, "POST", session+"/accept", `{"execution": "ex_0000000000000000000000000b", "token": 1, "number": 2}`)
-	w.step(422, "POST", session+"/accept", fmt.Sprintf(`{"execution": %q, "token": %d, "number": 0}`, id, token))
+	for _, old := range []string{accept(id, int(token)+1, 2), accept("ex_0000000000000000000000000b", 1, 2)} {
+		if r := w.step(200, "POST", session+"/accept", old); len(r["assignments"].([]any)) != 0 {
+			w.t.Errorf("%s: accepted %v", old, r)
+		}
+	}
+	w.step(422, "POST", session+"/accept", accept(id, int(token), 0))
+	w.step(422, "POST", session+"/accept", `{"number": 2, "offers": []}`)
+	w.step(404, "POST", session+"/mailbox", "")
+	w.step(204, "DELETE", session+"/mailbox", "")
 	w.step(200, "POST", session+"/heartbeat", `{"claim_seen": 0, "accept_seen": 1}`)
 	w.step(412, "POST", got["location"].(string)+"/heartbeat", "", "Lease-Id", got["lease-id"].(string),
 		"Lease-Token", got["lease-token"].(string))

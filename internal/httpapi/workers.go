@@ -69,15 +69,16 @@ func (a *api) workers() {
 		status: http.StatusNoContent,
 		errors: []int{http.StatusPreconditionFailed},
 	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.CloseWorker(ctx, in.ID) })
-	add(a, route{
+	a.mailboxes()
+	hot(a, route{
 		id: "accept", method: http.MethodPost, path: "/v1/workers/{id}/accept", tag: "workers",
-		summary: "Begin the run of an execution that is scheduled to the worker",
-		doc: "The worker learns of the execution from a message of a broker, and acknowledges the message after the " +
-			"answer. A repeat gets the same lease. The status 409 says that the message is out of date: acknowledge " +
-			"and forget it. The headers Lease-Id, Lease-Token and Location are those of the run.",
-		example: `{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 4294967297, "number": 1}`,
-		scopes:  worker, body: true,
-		errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusPreconditionFailed},
+		summary: "Begin the runs of executions that are scheduled to the worker",
+		doc: "The worker learns of the executions from messages of a broker, and acknowledges the messages after the " +
+			"answer. A repeat gets the same leases. An offer that is out of date is not in the answer: forget it. " +
+			"If the answer has exactly one run, the headers Lease-Id, Lease-Token and Location are those of the run.",
+		example: `{"number": 1, "offers": [{"execution": "ex_01m7w13wbkep9rfsn7shzr3mtm", "token": 4294967297}]}`,
+		headers: []string{"Lease-Id", "Lease-Token", "Location"}, scopes: worker, body: true,
+		errors: []int{http.StatusPreconditionFailed},
 	}, a.accept)
 	hot(a, route{
 		id: "claim", method: http.MethodPost, path: "/v1/workers/{id}/claim", tag: "workers",
@@ -132,6 +133,27 @@ func (a *api) cordons() {
 	})
 }
 
+// mailboxes adds the routes for the queues in the message broker from which workers get messages.
+func (a *api) mailboxes() {
+	worker := []belay.Scope{belay.ScopeWorker}
+	add(a, route{
+		id: "openMailbox", method: http.MethodPost, path: "/v1/workers/{id}/mailbox", tag: "workers",
+		summary: "Make the queue in RabbitMQ from which a worker gets its messages",
+		doc: "From then on the server schedules executions to the worker and sends it messages; see accept. A worker " +
+			"whose queue is missing repeats the request. The status 404 says that the server has no broker: claim.",
+		scopes: worker, errors: []int{http.StatusNotFound, http.StatusPreconditionFailed},
+	}, func(ctx context.Context, in *workerAt) (*struct{ Body belay.Mailbox }, error) {
+		m, err := a.b.OpenMailbox(ctx, in.ID)
+		return &struct{ Body belay.Mailbox }{m}, err
+	})
+	add(a, route{
+		id: "closeMailbox", method: http.MethodDelete, path: "/v1/workers/{id}/mailbox", tag: "workers",
+		summary: "End the messages to a worker",
+		doc:     "The executions that are scheduled to the worker are due again. From then on the worker claims them.",
+		scopes:  worker, status: http.StatusNoContent, errors: []int{http.StatusPreconditionFailed},
+	}, func(ctx context.Context, in *workerAt) (*struct{}, error) { return nil, a.b.CloseMailbox(ctx, in.ID) })
+}
+
 func (a *api) openWorker(ctx context.Context, in *openRequest) (*sessionReply, error) {
 	if in.Body.ID.IsZero() && in.Key != "" {
 		in.Body.ID = belay.WorkerID(wire.OpOf("open " + in.Key))
@@ -184,44 +206,47 @@ func (a *api) claim(ctx context.Context, r *http.Request, body *wire.Claim, out 
 	defer done()
 	reply, err := a.b.Claim(ctx, belay.ClaimRequest{
 		Worker: id, Number: body.Number, Slots: min(body.Slots, maxWon), Wait: waitOf(body.WaitMS).Duration,
-		Repeat: body.Repeat,
+		Repeat: body.Repeat, Messages: body.Messages,
 	})
 	if err != nil || len(reply.Assignments) == 0 && !reply.Attention {
 		return nil, err
 	}
 	if len(reply.Assignments) == 1 {
-		l := reply.Assignments[0].Lease
-		leaseHeaders(out, l)
-		out.Set("Location", "/v1/runs/"+l.Run().String())
+		runHeaders(out, reply.Assignments[0].Lease)
 	}
 	w := wire.ClaimReplyOf(reply)
 	return &w, nil
 }
 
-type acceptRequest struct {
-	ID   belay.WorkerID `path:"id"`
-	Body wire.Accept
-}
-
-type acceptReply struct {
-	LeaseID  string      `header:"Lease-Id" doc:"The owner sends this header with every write."`
-	Token    belay.Token `header:"Lease-Token" doc:"The owner sends this header with every write."`
-	Location string      `header:"Location" doc:"The path of the run."`
-	Body     wire.Assignment
-}
-
-func (a *api) accept(ctx context.Context, in *acceptRequest) (*acceptReply, error) {
-	got, err := a.b.Accept(ctx, belay.AcceptRequest{
-		Worker: in.ID, Execution: in.Body.Execution, Token: in.Body.Token, Number: in.Body.Number,
-	})
+func (a *api) accept(ctx context.Context, r *http.Request, body *wire.Accept, out http.Header) (*wire.AcceptReply,
+	error) {
+	id, err := workerOf(r)
 	if err != nil {
 		return nil, err
 	}
-	l := got.Lease
-	return &acceptReply{
-		LeaseID: wire.LeaseID{Worker: l.Worker, Secret: l.Secret}.String(), Token: l.Token,
-		Location: "/v1/runs/" + l.Run().String(), Body: wire.AssignmentOf(&got),
-	}, nil
+	for _, err := range []error{
+		bounded("number", body.Number, 1, 1<<53-1),
+		bounded("the number of offers", int64(len(body.Offers)), 1, belay.MaxOffers),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	reply, err := a.b.Accept(ctx, body.Accept(id))
+	if err != nil {
+		return nil, err
+	}
+	if len(reply.Assignments) == 1 {
+		runHeaders(out, reply.Assignments[0].Lease)
+	}
+	w := wire.AcceptReplyOf(reply)
+	return &w, nil
+}
+
+// runHeaders sets the headers of an answer with one run.
+func runHeaders(out http.Header, l belay.Lease) {
+	leaseHeaders(out, l)
+	out.Set("Location", "/v1/runs/"+l.Run().String())
 }
 
 func (a *api) heartbeat(ctx context.Context, r *http.Request, body *wire.Heartbeat,

@@ -56,7 +56,12 @@ func (k *keeper) check() error {
 			f.add("session", "%s is inconsistent: %+v", id, *x)
 		}
 		explained := x.State.Ended() || x.State == belay.WorkerCordoned || x.State == belay.WorkerUnhealthy
-		if explained != (x.Why != "") || x.condition().Cordoned != nil && x.State != belay.WorkerCordoned {
+		why := x.Why
+		if c := x.condition(); c.Mailbox != "" {
+			c.Mailbox = ""
+			why = c.why()
+		}
+		if explained != (why != "") || x.condition().Cordoned != nil && x.State != belay.WorkerCordoned {
 			f.add("session", "%s is %s because of %q", id, x.State, x.Why)
 		}
 	}

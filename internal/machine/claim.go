@@ -91,7 +91,7 @@ func (c *Claim) apply(w *world) (Reply, error) {
 			len(c.Secrets))
 	}
 	if c.Assign {
-		if !x.State.Claims() {
+		if !x.State.Claims() || x.Mailbox() == "" {
 			return Reply{NoClaims: true}, nil
 		}
 		return Reply{Claims: c.pick(w, x), Shut: c.shut(w)}, nil

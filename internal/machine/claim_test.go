@@ -348,7 +348,8 @@ func TestScheduleAndAccept(t *testing.T) {
 }
 
 // A claim that assigns picks as other claims do, and its worker must accept what it picked: gates hold and park
-// executions, and a worker that may not claim gets none. It does not change the numbers of the worker's claims.
+// executions, and a worker that may not claim or has no mailbox gets none. It does not change
+// the numbers of the worker's claims.
 func TestClaimsThatAssign(t *testing.T) {
 	s := newStage(t)
 	w := s.worker("w")
@@ -358,6 +359,10 @@ func TestClaimsThatAssign(t *testing.T) {
 		return s.do(c)
 	}
 	first := s.submit(limit("x", 1))
+	if r := assign(1); !r.NoClaims || len(r.Claims) != 0 {
+		t.Errorf("a worker without a mailbox got %+v", r)
+	}
+	s.do(&Mailbox{w, "a queue"})
 	held := s.submit(limit("x", 1))
 	s.pass(time.Millisecond)
 	second, third := s.submit(), s.submit()

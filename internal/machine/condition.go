@@ -7,15 +7,17 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A condition says why a session that has not ended claims no executions. A worker may be both
-// cordoned and unhealthy; when one of these states ends, the condition keeps the details of the
-// other state. Stores keep the condition as JSON in the column of [Worker.Why].
+// A condition says why a session that has not ended claims no executions, and where its messages go. A
+// worker may be both cordoned and unhealthy; when one of these states ends, the condition keeps the
+// details of the other state. Stores keep the condition as JSON in the column of [Worker.Why].
 type condition struct {
 	Cordoned *belay.Cordoned `json:"cordoned,omitempty"`
 	// UnhealthySince is when the health probes began to fail; HealthError is the error of the last
 	// probe.
 	UnhealthySince time.Time `json:"unhealthy_since,omitzero"`
 	HealthError    string    `json:"health_error,omitempty"`
+	// Mailbox is the queue in the message broker from which the worker gets its messages.
+	Mailbox string `json:"mailbox,omitempty"`
 }
 
 // condition decodes Why. It returns an empty condition if the session has ended or if Why cannot be
@@ -71,3 +73,7 @@ func (w *Worker) Failing() (since Time, failure string) {
 	}
 	return At(c.UnhealthySince), c.HealthError
 }
+
+// Mailbox returns the queue in the message broker from which the worker gets its messages; empty if the worker
+// gets none, or if its session has ended.
+func (w *Worker) Mailbox() string { return w.condition().Mailbox }

@@ -312,7 +312,7 @@ func TestCheckersCatchPlantedBugs(t *testing.T) {
 	for i, m := range all {
 		var err error
 		tries := 0
-		for ; err == nil && tries < 1000; tries++ {
+		for ; err == nil && tries < 5000; tries++ {
 			k := newKeeper()
 			k.onRead, k.onWrite = m.read, m.write
 			if i >= len(mutants)+len(notifyMutants) {

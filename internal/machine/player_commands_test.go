@@ -198,6 +198,20 @@ func (p *player) renew() {
 func (p *player) vacate() { p.send(&Vacate{p.lease().Worker, "its run was ended"}) }
 
 func (p *player) schedule() {
+	if p.n(4) == 0 {
+		w := p.worker()
+		p.send(&Mailbox{w, "a queue"})
+		c := &Claim{ClaimRequest: belay.ClaimRequest{Worker: w, Slots: 1 + p.n(3)}, Assign: true}
+		p.fillClaim(c)
+		for i := range c.Secrets {
+			c.Secrets[i] = belay.Secret(p.id())
+		}
+		p.send(c)
+		if p.n(4) == 0 {
+			p.send(&Mailbox{Worker: w})
+		}
+		return
+	}
 	p.send(&Schedule{Execution: p.execution(), Worker: p.worker(), Secret: belay.Secret(p.id())})
 }
 

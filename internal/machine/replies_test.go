@@ -306,8 +306,9 @@ func stepClaim(f *faults, before, after *keeper, b, a record) {
 	if x != nil {
 		state = x.State
 	}
-	if y := after.workers[a.runs[i].Worker]; state == belay.WorkerCordoned && y != nil && y.State == belay.WorkerOpen {
-		state = y.State // the batch ended the cordon before the claim
+	if y := after.workers[a.runs[i].Worker]; y != nil && y.State == belay.WorkerOpen &&
+		(state == belay.WorkerCordoned || state == belay.WorkerUnhealthy) {
+		state = y.State // the batch let the worker claim again before the claim
 	}
 	if x != nil && (state != belay.WorkerOpen || before.expires(x) <= before.now) {
 		f.add("G11", "%s was given to worker %s, which is %s", was.ID, x.ID, x.State)

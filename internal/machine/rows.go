@@ -335,7 +335,7 @@ type Worker struct {
 	ExpiresAt   Time
 	EndedAt     Time
 	// Why is the reason for which the session has ended. While the session lives, Why has the parts
-	// of a [condition]; it is empty if there are none.
+	// of a [condition]; it is empty if there are none. See Failing and Mailbox.
 	Why        string
 	ClaimNo    int64 // the last claim that won an execution
 	ClaimFloor int64 // claims up to this number are over: their replies arrived, or the worker ignores them

@@ -95,9 +95,12 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	if !mine || e.State != belay.Scheduled || !x.State.Claims() && x.State != belay.WorkerUnhealthy {
 		return Reply{}, w.illegal(op, e, "it is not scheduled to this worker with this token")
 	}
+	first := e.StartedAt == 0
 	w.advance(e)
 	e.Reason, e.ReasonText, e.ScheduledAt = "", "", 0
 	e.ClaimNo = -c.Number
 	w.start(e)
-	return Reply{Claims: []Claimed{w.claimed(e)}}, nil
+	claimed := w.claimed(e)
+	claimed.First = first
+	return Reply{Claims: []Claimed{claimed}}, nil
 }

@@ -205,7 +205,8 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 
 // reconcile compares the runs that the worker names with the runs that it owns. A run that the
 // worker owns and does not name is released if the worker will never run it. A run that the worker
-// names and does not own is revoked. A delayed heartbeat does not name runs that the worker has
+// names and does not own is revoked. An execution that is scheduled to the worker is offered again, since its
+// message may be lost. A delayed heartbeat does not name runs that the worker has
 // claimed since; these runs stay.
 func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	// a worker may name two runs of one execution, until it learns that it lost the first
@@ -228,6 +229,8 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 			}
 		case unclaimed(e, x) != "":
 			r.Follow = append(r.Follow, &Release{e.ID, e.Token, x.ID, 0})
+		case e.State == belay.Scheduled && len(r.Heartbeat.Offers) < belay.MaxOffers:
+			r.Heartbeat.Offers = append(r.Heartbeat.Offers, belay.Held{Execution: e.ID, Token: e.Token})
 		}
 	}
 	for _, h := range c.Holds {

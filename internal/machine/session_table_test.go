@@ -76,6 +76,8 @@ var sessionCommands = []sessionCommand{
 	{"heartbeat", func(s *stage, id belay.WorkerID) Command { return s.beat(id) }},
 	{"drain", func(_ *stage, id belay.WorkerID) Command { return &Drain{id} }},
 	{"cordon", func(_ *stage, id belay.WorkerID) Command { return &Cordon{belay.Cordon{Worker: id}} }},
+	{"open mailbox", func(_ *stage, id belay.WorkerID) Command { return &Mailbox{id, "a queue"} }},
+	{"close mailbox", func(_ *stage, id belay.WorkerID) Command { return &Mailbox{Worker: id} }},
 	{"uncordon", func(_ *stage, id belay.WorkerID) Command { return &Cordon{belay.Cordon{Worker: id, Off: true}} }},
 	{"probe fails", func(_ *stage, id belay.WorkerID) Command { return &Probe{Worker: id, Error: "refused"} }},
 	{"probe fails otherwise", func(_ *stage, id belay.WorkerID) Command { return &Probe{Worker: id, Error: "503"} }},

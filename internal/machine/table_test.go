@@ -38,6 +38,7 @@ func tableCommands() []tableCommand {
 		}},
 		{"claim", func(x *subject) Command { return x.claims(x.other, 10) }},
 		{"claim that assigns", func(x *subject) Command {
+			x.do(&Mailbox{x.other, "a queue"})
 			c := x.claims(x.other, 10)
 			c.Number, c.Assign = 0, true
 			return c

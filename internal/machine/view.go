@@ -229,6 +229,7 @@ func WorkerView(w *Worker) belay.Worker {
 	v := belay.Worker{
 		WorkerSpec: w.Spec, State: w.State, OpenedAt: w.OpenedAt.Time(), HeartbeatAt: w.HeartbeatAt.Time(),
 		ExpiresAt: w.ExpiresAt.Time(), EndedAt: w.EndedAt.Time(), Cordoned: w.cordoned(),
+		Mailbox: w.Mailbox(),
 	}
 	if w.State.Ended() {
 		v.EndReason = w.Why

@@ -15,6 +15,7 @@ var shown = []string{"workflow", "worker", "embedded", "client", "belaytest", "r
 // unshown lists functions of the packages in shown that have no example, with the reason.
 var unshown = map[string]string{
 	"embedded.Observe": "it is for Belay's own server: the type of its argument is in an internal package",
+	"embedded.Courier": "likewise",
 }
 
 // unrun lists examples that are only compiled, with the reason.

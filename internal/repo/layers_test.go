@@ -145,7 +145,9 @@ var layers = map[string]layer{
 	"internal/run": {down: []string{".", "internal/retry"}},
 	"workflow":     {down: []string{".", "internal/run", "internal/uid"}},
 	"worker": {
-		down: []string{".", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow"},
+		down: []string{
+			".", "internal/broker", "internal/retry", "internal/run", "internal/host", "internal/uid", "workflow",
+		},
 	},
 
 	"internal/bulk/runner": {down: []string{".", "internal/bulk", "workflow"}},
@@ -215,7 +217,7 @@ var layers = map[string]layer{
 	"internal/webui": {down: []string{"."}},
 
 	// Metrics of an engine, in Prometheus's format.
-	"internal/telemetry": {down: []string{".", "internal/engine"},
+	"internal/telemetry": {down: []string{".", "internal/broker", "internal/engine"},
 		modules: []string{"github.com/prometheus/client_golang"}},
 
 	// The configuration of a server: file, environment and flags.
@@ -224,10 +226,10 @@ var layers = map[string]layer{
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {
 		down: []string{
-			".", "embedded", "internal/agent/agentapi", "internal/bulk/runner", "internal/catalog", "internal/config",
-			"internal/definition", "internal/definition/runner", "internal/definition/tasks", "internal/engine",
-			"internal/httpapi", "internal/peer", "internal/probe", "internal/secret",
-			"internal/telemetry", "internal/webui", "internal/wire", "worker",
+			".", "embedded", "internal/agent/agentapi", "internal/broker", "internal/bulk/runner", "internal/catalog",
+			"internal/config", "internal/definition", "internal/definition/runner", "internal/definition/tasks",
+			"internal/dispatch", "internal/engine", "internal/httpapi", "internal/peer", "internal/probe",
+			"internal/secret", "internal/telemetry", "internal/uid", "internal/webui", "internal/wire", "worker",
 		},
 	},
 
@@ -253,7 +255,7 @@ var layers = map[string]layer{
 			"internal/agent/process", "internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi",
 			"internal/bulk/runner", "internal/catalog", "internal/config", "internal/definition",
 			"internal/definition/runner", "internal/definition/tasks", "internal/diff", "internal/httptask",
-			"internal/peer", "internal/reach",
+			"internal/broker", "internal/peer", "internal/publishtask", "internal/reach",
 			"internal/retry", "internal/screen", "internal/secret", "internal/secretref", "internal/server",
 			"internal/socket", "internal/datadir", "internal/demo", "internal/trigger", "internal/webhook",
 			"internal/wire", "registry",

@@ -98,7 +98,7 @@ func TestTheServerProbesWorkers(t *testing.T) {
 // writes waits until the log says this. (The prober writes its line after the change, which others see before.)
 func (r *running) writes(says string) {
 	r.t.Helper()
-	for end := time.Now().Add(soon); !strings.Contains(r.log.String(), says); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(soon); !strings.Contains(r.log.String(), says); <-time.After(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("the log does not say %q\n%s", says, r.log)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/definition/tasks"
+	"github.com/belaydev/belay/internal/dispatch"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/probe"
 	"github.com/belaydev/belay/internal/telemetry"
@@ -38,6 +39,7 @@ type Engine interface {
 	ReadyAmong(ctx context.Context, workflows ...string) ([]string, error)
 	telemetry.Living
 	probe.Sessions
+	dispatch.Engine
 }
 
 // Options of a server.
@@ -54,6 +56,8 @@ type Options struct {
 	Services []func(context.Context) error
 	// Secrets finds the secrets of webhooks; nil means that there are none.
 	Secrets httpapi.Secrets
+	// Post dispatches executions through RabbitMQ; nil if workers claim all executions. See Post.
+	Post *dispatch.Post
 	// Builtins are the workflows that the server runs itself, besides bulks and documents.
 	Builtins []Builtin
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
@@ -127,11 +131,15 @@ func (s *Server) Engine() []embedded.Option {
 	if retention == 0 {
 		retention = -1 // for ever
 	}
-	return []embedded.Option{
+	all := []embedded.Option{
 		embedded.Logger(s.log), embedded.Retention(retention), embedded.Observe(s.observe),
 		embedded.DeadLetterRetention(s.cfg.LetterRetention),
 		embedded.Defaults(s.cfg.Defaults.Policy()), embedded.CheckInterval(s.cfg.CheckInterval),
 	}
+	if s.opt.Post != nil {
+		all = append(all, embedded.Courier(s.opt.Post))
+	}
+	return all
 }
 
 // Local returns the handler for the unix socket of the data directory. It has the same routes as
@@ -196,7 +204,7 @@ func (s *Server) ready(ctx context.Context, b Engine) (notes []string, err error
 	if _, err := b.HasKeys(ctx); err != nil {
 		return nil, err
 	}
-	return v.Notes(time.Now()), nil
+	return append(v.Notes(time.Now()), s.brokerNotes()...), nil
 }
 
 // Run serves until ctx ends, and then shuts down gracefully, or at once when atOnce ends. It
@@ -234,6 +242,10 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 		s.serveBuiltin(b, documents(b, o.Admit)), s.lookForBuiltins(b))
 	for _, w := range s.opt.Builtins {
 		services = append(services, s.serveBuiltin(b, w))
+	}
+	if s.opt.Post != nil {
+		s.metrics.Dispatch(s.opt.Post)
+		services = append(services, s.dispatch(b))
 	}
 	ended := make(chan error, 1+len(services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))

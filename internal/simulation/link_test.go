@@ -258,13 +258,6 @@ func (l *link) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimRepl
 	})
 }
 
-// Accept implements belay.Owner.
-func (l *link) Accept(ctx context.Context, r belay.AcceptRequest) (belay.Assignment, error) {
-	return send(ctx, l, "accept", "", &r, func(ctx context.Context, b belay.Backend) (belay.Assignment, error) {
-		return b.Accept(ctx, r)
-	})
-}
-
 // Heartbeat implements belay.Owner.
 func (l *link) Heartbeat(ctx context.Context, h belay.Heartbeat) (belay.HeartbeatReply, error) {
 	return send(ctx, l, "heartbeat", "", &h, func(ctx context.Context, b belay.Backend) (belay.HeartbeatReply, error) {

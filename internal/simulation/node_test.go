@@ -193,6 +193,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("claim %x %d %t", c.Worker, c.Number, c.Assign)
 	case *machine.Accept:
 		return fmt.Sprintf("accept %x %x %d", c.Worker, c.Execution, c.Token)
+	case *machine.Mailbox:
+		return fmt.Sprintf("mailbox %x %q", c.Worker, c.Queue)
 	case *machine.Undeliver:
 		return fmt.Sprintf("undeliver %x %d", c.Execution, c.Token)
 	case *machine.Heartbeat:

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/broker"
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/store/memory"
 	"github.com/belaydev/belay/internal/telemetry"
@@ -363,6 +364,39 @@ func TestPromtoolFindsNoProblem(t *testing.T) {
 	}
 }
 
+// broken is a Broker with an alarm and dead letters.
+type broken struct{}
+
+func (broken) State() broker.State {
+	return broker.State{
+		Publish: broker.Link{Connected: true, Blocked: "low on memory"}, Consume: broker.Link{Connected: true},
+	}
+}
+func (broken) Counters() broker.Counters {
+	return broker.Counters{Published: 5, Dropped: map[broker.Reason]int64{broker.Garbage: 2}}
+}
+func (broken) Depth(context.Context) (int, error) { return 7, nil }
+
+// The metrics of the broker say whether it can be used and what happened to messages.
+func TestTheMetricsShowTheBroker(t *testing.T) {
+	m := telemetry.New("1", "abc")
+	m.Dispatch(broken{})
+	got := scrape(t, m)
+	for series, want := range map[string]string{
+		`belay_broker_connected{connection="publish"}`:    "1",
+		`belay_broker_blocked`:                            "1",
+		`belay_broker_dead_letter_depth`:                  "7",
+		`belay_broker_messages_total{event="published"}`:  "5",
+		`belay_broker_messages_total{event="handled"}`:    "0",
+		`belay_broker_dropped_total{reason="garbage"}`:    "2",
+		`belay_broker_dropped_total{reason="unreadable"}`: "0",
+	} {
+		if s := got[series]; fmt.Sprint(s) != want {
+			t.Errorf("%s is %v, want %s", series, s, want)
+		}
+	}
+}
+
 // Rule: docs/configuration.md lists all metrics, and only metrics that exist.
 func TestThePageNamesTheMetrics(t *testing.T) {
 	e, m := observed(t)
@@ -373,6 +407,7 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 		Finished:  []engine.FinishedOne{{Workflow: "w", State: belay.Succeeded}},
 	})
 	m.Request("GET", "/healthz", 200, time.Millisecond)
+	m.Dispatch(broken{})
 	there := make(map[string]bool)
 	histogram := regexp.MustCompile(`_(bucket|sum|count)$`)
 	for name := range scrape(t, m) {

@@ -18,6 +18,8 @@ type Claim struct {
 	Slots  int   `json:"slots" minimum:"0" maximum:"10000" doc:"The most executions to win; an answer has 128 at most. With 0 the claim only waits for attention."`
 	WaitMS int64 `json:"wait_ms,omitempty" minimum:"0" doc:"How long to wait while no execution is due, 60000 at most."`
 	Repeat bool  `json:"repeat,omitempty" doc:"The claim was sent before, and its reply was lost."`
+
+	Messages bool `json:"messages,omitempty" doc:"Messages reach the mailbox of the worker: the claim leaves out the queues whose executions the server announces by messages."`
 }
 
 // ClaimReply lists the executions that a claim has won.
@@ -26,11 +28,62 @@ type ClaimReply struct {
 	Attention   bool         `json:"attention,omitempty" doc:"Send a heartbeat now: its reply has something for the worker."`
 }
 
-// Accept begins the run of an execution that is scheduled to the worker.
+// Accept begins the runs of executions that are scheduled to the worker.
 type Accept struct {
-	Execution belay.ExecutionID `json:"execution" doc:"The execution in the message."`
-	Token     belay.Token       `json:"token" minimum:"1" doc:"The token in the message."`
-	Number    int64             `json:"number" minimum:"1" doc:"Each new accept of the session has a higher number; several may be in flight. A repeat has the same number."`
+	Number int64   `json:"number" minimum:"1" doc:"Each new accept of the session has a higher number; several may be in flight. A repeat has the same number."`
+	Offers []Offer `json:"offers" minItems:"1" maxItems:"128" doc:"The executions in the messages, or in the reply to a heartbeat."`
+}
+
+// Offer is an execution that is scheduled to the worker.
+type Offer struct {
+	Execution belay.ExecutionID `json:"execution"`
+	Token     belay.Token       `json:"token" minimum:"1" doc:"The token under which the execution is scheduled."`
+}
+
+// AcceptOf converts an accept for the wire.
+func AcceptOf(r belay.AcceptRequest) Accept {
+	return Accept{Number: r.Number, Offers: offersOf(r.Offers)}
+}
+
+// Accept converts the accept from the wire.
+func (w *Accept) Accept(id belay.WorkerID) belay.AcceptRequest {
+	return belay.AcceptRequest{Worker: id, Number: w.Number, Offers: offers(w.Offers)}
+}
+
+func offersOf(in []belay.Held) []Offer {
+	var out []Offer
+	for _, h := range in {
+		out = append(out, Offer{h.Execution, h.Token})
+	}
+	return out
+}
+
+func offers(in []Offer) []belay.Held {
+	var out []belay.Held
+	for _, o := range in {
+		out = append(out, belay.Held{Execution: o.Execution, Token: o.Token})
+	}
+	return out
+}
+
+// AcceptReply lists the runs that an accept has begun.
+type AcceptReply struct {
+	Assignments []Assignment `json:"assignments" doc:"An offer that is not among them is out of date: forget it."`
+}
+
+// AcceptReplyOf converts the reply to an accept for the wire.
+func AcceptReplyOf(r belay.AcceptReply) AcceptReply {
+	w := AcceptReply{Assignments: make([]Assignment, len(r.Assignments))}
+	for i := range r.Assignments {
+		w.Assignments[i] = AssignmentOf(&r.Assignments[i])
+	}
+	return w
+}
+
+// Reply converts the reply to an accept from the wire.
+func (w *AcceptReply) Reply() belay.AcceptReply {
+	r := ClaimReply{Assignments: w.Assignments}
+	return belay.AcceptReply{Assignments: r.Reply().Assignments}
 }
 
 // Assignment is one execution that a claim won, with all that the worker needs to continue it.
@@ -192,6 +245,7 @@ type HeartbeatReply struct {
 	Pause       []Held       `json:"pause,omitempty" doc:"Runs to give back at their next safe point."`
 	Preempt     []Held       `json:"preempt,omitempty" doc:"Runs to give back, because more urgent executions need the slots."`
 	Signals     []Signalled  `json:"signals,omitempty" doc:"Runs with signals newer than their claim."`
+	Offers      []Offer      `json:"offers,omitempty" doc:"Executions that are scheduled to the worker and that it has not accepted: accept them, since their messages may be lost."`
 	Drain       bool         `json:"drain,omitempty" doc:"Claim no more executions, and end."`
 }
 
@@ -211,7 +265,7 @@ type Signalled struct {
 func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
 	w := HeartbeatReply{
 		ExpiresInMS: r.ExpiresIn.Milliseconds(), Revoked: heldOf(r.Revoked), Pause: heldOf(r.Pause),
-		Preempt: heldOf(r.Preempt), Drain: r.Drain,
+		Preempt: heldOf(r.Preempt), Offers: offersOf(r.Offers), Drain: r.Drain,
 	}
 	for _, c := range r.Cancel {
 		w.Cancel = append(w.Cancel, Cancelling{heldOne(c.Held), c.Within.Milliseconds()})
@@ -226,7 +280,7 @@ func HeartbeatReplyOf(r belay.HeartbeatReply) HeartbeatReply {
 func (w *HeartbeatReply) Reply() belay.HeartbeatReply {
 	r := belay.HeartbeatReply{
 		ExpiresIn: Duration(w.ExpiresInMS), Revoked: held(w.Revoked), Pause: held(w.Pause), Preempt: held(w.Preempt),
-		Drain: w.Drain,
+		Offers: offers(w.Offers), Drain: w.Drain,
 	}
 	for _, c := range w.Cancel {
 		r.Cancel = append(r.Cancel, belay.Cancelling{Held: c.held(), Within: Duration(c.WithinMS)})

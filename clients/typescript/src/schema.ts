@@ -1848,8 +1848,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Begin the run of an execution that is scheduled to the worker
-         * @description The worker learns of the execution from a message of a broker, and acknowledges the message after the answer. A repeat gets the same lease. The status 409 says that the message is out of date: acknowledge and forget it. The headers Lease-Id, Lease-Token and Location are those of the run.
+         * Begin the runs of executions that are scheduled to the worker
+         * @description The worker learns of the executions from messages of a broker, and acknowledges the messages after the answer. A repeat gets the same leases. An offer that is out of date is not in the answer: forget it. If the answer has exactly one run, the headers Lease-Id, Lease-Token and Location are those of the run.
          */
         post: operations["accept"];
         delete?: never;
@@ -1933,6 +1933,30 @@ export interface paths {
          */
         post: operations["heartbeat"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workers/{id}/mailbox": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make the queue in RabbitMQ from which a worker gets its messages
+         * @description From then on the server schedules executions to the worker and sends it messages; see accept. A worker whose queue is missing repeats the request. The status 404 says that the server has no broker: claim.
+         */
+        post: operations["openMailbox"];
+        /**
+         * End the messages to a worker
+         * @description The executions that are scheduled to the worker are due again. From then on the worker claims them.
+         */
+        delete: operations["closeMailbox"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2157,23 +2181,22 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         Accept: {
-            /** @description The execution in the message. */
-            execution: string;
             /**
              * Format: int64
              * @description Each new accept of the session has a higher number; several may be in flight. A repeat has the same number.
              */
             number: number;
-            /**
-             * Format: int64
-             * @description The token in the message.
-             */
-            token: number;
+            /** @description The executions in the messages, or in the reply to a heartbeat. */
+            offers: components["schemas"]["Offer"][];
         };
         Accepted: {
             job_id: string;
             /** @enum {string} */
             status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+        };
+        AcceptReply: {
+            /** @description An offer that is not among them is out of date: forget it. */
+            assignments: components["schemas"]["Assignment"][];
         };
         Act: {
             /** @description The name of the actor, if the request needs no key. */
@@ -2607,6 +2630,8 @@ export interface components {
             next?: string;
         };
         Claim: {
+            /** @description Messages reach the mailbox of the worker: the claim leaves out the queues whose executions the server announces by messages. */
+            messages?: boolean;
             /**
              * Format: int64
              * @description Each new claim of the session has the next number, and only one claim is in flight. A repeat with the same number gets what the claim won.
@@ -3374,6 +3399,8 @@ export interface components {
              * @description How long the lease lives, counted from the sending of the heartbeat.
              */
             expires_in_ms: number;
+            /** @description Executions that are scheduled to the worker and that it has not accepted: accept them, since their messages may be lost. */
+            offers?: components["schemas"]["Offer"][];
             /** @description Runs to give back at their next safe point. */
             pause?: components["schemas"]["Held"][];
             /** @description Runs to give back, because more urgent executions need the slots. */
@@ -3540,6 +3567,9 @@ export interface components {
             more?: boolean;
             signals?: components["schemas"]["Signal"][];
         };
+        Mailbox: {
+            queue: string;
+        };
         Metrics: {
             /**
              * Format: int64
@@ -3639,6 +3669,14 @@ export interface components {
             at: string;
             by?: string;
             reason?: string;
+        };
+        Offer: {
+            execution: string;
+            /**
+             * Format: int64
+             * @description The token under which the execution is scheduled.
+             */
+            token: number;
         };
         Op: {
             append?: components["schemas"]["Append"];
@@ -4972,6 +5010,7 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+            mailbox?: string;
             name: string;
             /** Format: date-time */
             opened_at: string;
@@ -10883,9 +10922,13 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "execution": "ex_01m7w13wbkep9rfsn7shzr3mtm",
-                 *       "token": 4294967297,
-                 *       "number": 1
+                 *       "number": 1,
+                 *       "offers": [
+                 *         {
+                 *           "execution": "ex_01m7w13wbkep9rfsn7shzr3mtm",
+                 *           "token": 4294967297
+                 *         }
+                 *       ]
                  *     }
                  */
                 "application/json": components["schemas"]["Accept"];
@@ -10905,7 +10948,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Assignment"];
+                    "application/json": components["schemas"]["AcceptReply"];
                 };
             };
             400: components["responses"]["BadRequest"];
@@ -10914,7 +10957,6 @@ export interface operations {
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
             408: components["responses"]["RequestTimeout"];
-            409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
@@ -11118,6 +11160,74 @@ export interface operations {
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    openMailbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mailbox"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    closeMailbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            412: components["responses"]["PreconditionFailed"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -102,7 +102,7 @@ func (w *wire) Claim(ctx context.Context, r belay.ClaimRequest) (belay.ClaimRepl
 	return through(ctx, w, "claim", r, w.Backend.Claim)
 }
 
-func (w *wire) Accept(ctx context.Context, r belay.AcceptRequest) (belay.Assignment, error) {
+func (w *wire) Accept(ctx context.Context, r belay.AcceptRequest) (belay.AcceptReply, error) {
 	return through(ctx, w, "accept", r, w.Backend.Accept)
 }
 
