@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -187,7 +188,7 @@ func testLateEvents(t *testing.T, s *site) {
 		t.Errorf("there were %d connections", n)
 	}
 	for _, m := range s.got(name) {
-		if !strings.Contains("a b c", m.MessageId) {
+		if !slices.Contains([]string{"a", "b", "c"}, m.MessageId) {
 			t.Errorf("the message %q", m.MessageId)
 		}
 	}
