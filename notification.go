@@ -167,6 +167,18 @@ func (n *Notification) wrong() string {
 	if n.Format != "" && n.Format != FormatEvent && n.Format != FormatSlack {
 		return fmt.Sprintf("the format is %q; it can be event or slack", clipped(string(n.Format)))
 	}
+	if what := n.endsWrong(); what != "" {
+		return what
+	}
+	whole := secretReference.FindString(n.Secret) == n.Secret
+	if n.Secret != "" && (!whole || len(n.Secret) > MaxName) {
+		return "the secret must be a reference such as ${{ secrets.NAME }}, because Belay stores it"
+	}
+	return n.wrongURL()
+}
+
+// endsWrong describes the first error of On; it is empty if there is none.
+func (n *Notification) endsWrong() string {
 	for i, s := range n.On {
 		if !s.Terminal() || s > Cancelled {
 			return fmt.Sprintf("on has the state %s; it can have failed, succeeded and cancelled", s)
@@ -175,11 +187,7 @@ func (n *Notification) wrong() string {
 			return fmt.Sprintf("on has the state %s twice", s)
 		}
 	}
-	whole := secretReference.FindString(n.Secret) == n.Secret
-	if n.Secret != "" && (!whole || len(n.Secret) > MaxName) {
-		return "the secret must be a reference such as ${{ secrets.NAME }}, because Belay stores it"
-	}
-	return n.wrongURL()
+	return ""
 }
 
 func (n *Notification) wrongURL() string {

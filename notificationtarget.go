@@ -1,10 +1,14 @@
 package belay
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -14,20 +18,36 @@ const (
 	MaxTargetBytes = 8 << 10
 	// MaxTargetPatterns is the largest number of workflows, and of queues, that one target names.
 	MaxTargetPatterns = 20
+	// MaxExchangeName is the largest size of the name of an exchange, and of a routing key, in bytes.
+	MaxExchangeName = 255
+	// PublishWorkflow is the workflow of deliveries to exchanges, a built-in workflow. No submission can name it, and
+	// the input of such a delivery never changes: only operators decide to which exchanges Belay publishes.
+	PublishWorkflow = "belay.publish"
+	// CompletedEvent is the type of a message about the end of an execution, and its routing key unless the target has
+	// another one.
+	CompletedEvent = "execution.completed"
 )
 
 // LabelNotificationTarget is the label of a delivery to a target of notifications. Its value is the name of the target.
 const LabelNotificationTarget = "notification_target"
 
-// NotificationTarget asks for an HTTP request at the end of each execution that it selects, and for each alert that it
-// names. An operator sets it. The Backend matches an end with a list of the targets that is at most a second old, and
-// creates the delivery in the commit that ends the execution; see Notification. Children and deliveries are never
-// matched.
+// NotificationTarget asks for an HTTP request, or for a message to an exchange of RabbitMQ, at the end of each
+// execution that it selects, and for each alert that it names. An operator sets it. The Backend matches an end with a
+// list of the targets that is at most a second old, and creates the delivery in the commit that ends the execution; see
+// Notification. Children and deliveries are never matched.
 type NotificationTarget struct {
 	// Name follows the rules of CheckTargetName.
 	Name string `json:"name"`
-	// Notification says where the requests go. An empty On means Failed, or no end if there are Alerts.
+	// Notification says where the requests go. An empty On means no end if there are Alerts; otherwise it means
+	// Failed, or each end if there is an Exchange.
 	Notification
+	// Exchange is the exchange to which the messages go; the target has no URL and no Secret then. Its owner declares
+	// it, and not Belay. A delivery is an execution of PublishWorkflow. The body of a message is the body of an HTTP
+	// request in FormatEvent.
+	Exchange string `json:"exchange,omitempty"`
+	// RoutingKey is the routing key of the messages. Empty means CompletedEvent for ends, and "alert." and the alert
+	// for alerts.
+	RoutingKey string `json:"routing_key,omitempty"`
 	// Workflows and Queues select executions. A name may contain asterisks, which stand for any text. Empty means all.
 	Workflows []string `json:"workflows,omitempty"`
 	Queues    []string `json:"queues,omitempty"`
@@ -65,10 +85,25 @@ const MaxAlertItems = 20
 
 // Reports reports whether the target wants to know of ends in this state.
 func (t *NotificationTarget) Reports(s State) bool {
-	if len(t.On) == 0 && len(t.Alerts) > 0 {
+	switch {
+	case len(t.On) > 0:
+		return slices.Contains(t.On, s)
+	case len(t.Alerts) > 0:
 		return false
+	case t.Exchange != "":
+		return s.Terminal() && s <= Cancelled
 	}
 	return t.Notification.Reports(s)
+}
+
+// Endpoint returns the name of the receiver, for its circuit breaker and its limit.
+func (t *NotificationTarget) Endpoint() string {
+	if t.Exchange == "" {
+		return t.Notification.Endpoint()
+	}
+	sum := sha256.Sum256([]byte("exchange " + t.Exchange))
+	return NotificationPrefix + "exchange:" + strings.ToValidUTF8(t.Exchange[:min(len(t.Exchange), 120)], "") + ":" +
+		hex.EncodeToString(sum[:8])
 }
 
 // AlertEvent is the body of an alert in FormatEvent, in the form of Standard Webhooks.
@@ -209,7 +244,11 @@ func CheckNotificationTarget(op string, t *NotificationTarget) error {
 	if err := CheckTargetName(op, t.Name); err != nil {
 		return err
 	}
-	if what := t.wrong(); what != "" {
+	what := t.wrongExchange()
+	if t.Exchange == "" && what == "" {
+		what = t.wrong()
+	}
+	if what != "" {
 		return notificationError(op, what)
 	}
 	for _, list := range []struct {
@@ -241,3 +280,30 @@ func CheckNotificationTarget(op string, t *NotificationTarget) error {
 
 // maxAsterisks is the largest number of asterisks in a pattern of a target.
 const maxAsterisks = 4
+
+// wrongExchange describes the first error of a target that names an exchange; it is empty if there is none.
+func (t *NotificationTarget) wrongExchange() string {
+	switch {
+	case t.Exchange == "" && t.RoutingKey != "":
+		return "there is a routing key without an exchange"
+	case t.Exchange == "":
+		return ""
+	case t.URL != "":
+		return "give a url or an exchange, not both"
+	case t.Format != "" && t.Format != FormatEvent:
+		return "a message to an exchange has the format event"
+	case t.Secret != "":
+		return "a message to an exchange is not signed; leave out the secret"
+	}
+	for _, name := range []struct{ what, text string }{{"exchange", t.Exchange}, {"routing_key", t.RoutingKey}} {
+		switch {
+		case len(name.text) > MaxExchangeName:
+			return fmt.Sprintf("the %s has %d bytes; the limit is %d", name.what, len(name.text), MaxExchangeName)
+		case !utf8.ValidString(name.text) || strings.ContainsFunc(name.text, unicode.IsControl):
+			return "the " + name.what + " has a control character or invalid UTF-8"
+		case strings.Contains(name.text, "${{"):
+			return "the " + name.what + " cannot refer to a secret, since RabbitMQ shows it"
+		}
+	}
+	return t.endsWrong()
+}

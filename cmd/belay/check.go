@@ -15,7 +15,6 @@ import (
 	"github.com/belaydev/belay/internal/screen"
 	"github.com/belaydev/belay/internal/secret"
 	"github.com/belaydev/belay/internal/secretref"
-	"github.com/belaydev/belay/internal/server"
 	"github.com/belaydev/belay/internal/socket"
 )
 
@@ -114,8 +113,7 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 // does not connect to a database.
 func (a *app) checkServe(ctx context.Context, c *config.Config) (warnings []string, err error) {
 	warnings, err = a.checkSecrets(c)
-	_, broken := server.Post(c, slog.New(slog.DiscardHandler))
-	all := []error{err, checkJobs(c, !c.Agent.Local), checkListen(ctx, c), broken}
+	all := []error{err, checkJobs(c, !c.Agent.Local), checkListen(ctx, c), checkBroker(c)}
 	if c.TLS() {
 		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
 			all = append(all, fmt.Errorf("read the certificate: %w", err))

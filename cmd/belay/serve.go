@@ -128,10 +128,13 @@ func (s *serving) run(ctx context.Context) error {
 	if o.Post, err = server.Post(s.cfg, s.log); err != nil {
 		return err
 	}
+	if o.Triggers, err = server.Triggers(s.cfg, s.log); err != nil {
+		return err
+	}
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}
-	if err := s.addRequests(&o); err != nil {
+	if err := errors.Join(s.addRequests(&o), s.addPublishing(&o)); err != nil {
 		return err
 	}
 	if s.cfg.Agents() {

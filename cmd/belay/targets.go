@@ -19,13 +19,14 @@ import (
 
 func (a *app) targetsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "notify", Short: "Report ends of executions, and alerts, by HTTP requests", Args: none,
-		Long: `Report ends of executions, and alerts, to targets: URLs that get an HTTP request. A target
-selects executions by workflow, queue and label. Each end has one delivery, and alerts that
-arise within seconds are sent together.
+		Use: "notify", Short: "Report ends of executions, and alerts, to URLs and exchanges", Args: none,
+		Long: `Report ends of executions, and alerts, to targets: URLs that get an HTTP request, or exchanges
+of RabbitMQ that get a message. A target selects executions by workflow, queue and label.
+Each end has one delivery, and alerts that arise within seconds are sent together.
 
   belay notify set ops --url https://ops.example.org/belay --alert dead_letter,no_worker
   belay notify set billing --slack SLACK_URL --on failed --workflow 'billing-*'
+  belay notify set events --exchange attune.executions
   belay notify test ops                    send a test, and say whether ops has received it
   belay notify ls                          list the targets
   belay notify get ops                     the terms and the ten newest deliveries
@@ -102,9 +103,12 @@ func (a *app) listTargets(all []belay.NotificationTargetInfo) error {
 	return t.Flush()
 }
 
-// receiverOf names the receiver of a target without a credential: scheme and host of the URL, or the secret with which
-// the URL begins.
+// receiverOf names the receiver of a target without a credential: the exchange, scheme and host of the URL, or the
+// secret with which the URL begins.
 func receiverOf(t *belay.NotificationTarget) string {
+	if t.Exchange != "" {
+		return "exchange " + t.Exchange
+	}
 	scheme, rest, ok := strings.Cut(t.URL, "://")
 	if names := secretref.References(t.URL); len(names) > 0 && (!ok || strings.Contains(scheme, "${{")) {
 		return "secret " + names[0]
@@ -228,7 +232,14 @@ func (a *app) printTarget(t *belay.NotificationTargetInfo, list []belay.Executio
 	}
 	line := func(name, text string) { fmt.Fprintf(a.out, "%-10s %s\n", name, screen.Line(text)) }
 	line("target", t.Name)
-	line("url", t.URL)
+	if t.Exchange == "" {
+		line("url", t.URL)
+	} else {
+		line("exchange", t.Exchange)
+	}
+	if t.RoutingKey != "" {
+		line("key", t.RoutingKey)
+	}
 	if t.Format == belay.FormatSlack {
 		line("format", string(t.Format))
 	}

@@ -25,6 +25,7 @@ var (
 // targetFlags are the flags that describe a target of notifications.
 type targetFlags struct {
 	url, slack, format, secret string
+	exchange, key              string
 	on, alerts                 []string
 	workflows, queues, labels  []string
 }
@@ -35,12 +36,17 @@ func (f *targetFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.slack, "slack", "",
 		"the `name` of the secret that is the URL of an incoming webhook of Slack, or of a compatible service; instead "+
 			"of --url and --format slack")
+	c.Flags().StringVar(&f.exchange, "exchange", "",
+		"the `name` of an exchange of RabbitMQ that gets messages, instead of --url; Belay does not declare it")
+	c.Flags().StringVar(&f.key, "routing-key", "",
+		"the routing `key` of the messages to --exchange. By default execution.completed, or alert. and the alert")
 	c.Flags().StringVar(&f.format, "format", "",
 		"the `form` of the body: event (the default), JSON in the form of Standard Webhooks, or slack, a text")
 	c.Flags().StringVar(&f.secret, "secret", "",
 		"the `name` of the secret that signs the requests, as Standard Webhooks describes; never the secret itself")
 	c.Flags().StringSliceVar(&f.on, "on", nil,
-		"the `states` of an end that is reported: failed, succeeded, cancelled. By default failed, or none with --alert")
+		"the `states` of an end that is reported: failed, succeeded, cancelled. By default failed, all with --exchange, or "+
+			"none with --alert")
 	c.Flags().StringSliceVar(&f.alerts, "alert", nil, "the `alerts` that the target gets: "+strings.Join(alertWords, ", "))
 	c.Flags().StringSliceVar(&f.workflows, "workflow", nil,
 		"the `workflows` of executions, and of alerts about them; * stands for any text. By default all; may be repeated")
@@ -51,7 +57,9 @@ func (f *targetFlags) register(c *cobra.Command) {
 	for flag, words := range map[string][]string{"on": ends, "alert": alertWords, "format": formatWords} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
-	for _, flag := range []string{"url", "slack", "secret", "workflow", "queue", "label"} {
+	for _, flag := range []string{
+		"url", "slack", "exchange", "routing-key", "secret", "workflow", "queue", "label",
+	} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 }
@@ -60,14 +68,18 @@ func (f *targetFlags) register(c *cobra.Command) {
 func (f *targetFlags) target(name string) (belay.NotificationTarget, error) {
 	t := belay.NotificationTarget{Name: name, Workflows: f.workflows, Queues: f.queues}
 	t.URL, t.Format = f.url, belay.NotificationFormat(f.format)
+	t.Exchange, t.RoutingKey = f.exchange, f.key
 	var err error
 	switch {
 	case f.format != "" && !slices.Contains(formatWords, f.format):
 		return t, usage("--format is %s; it can be %s", quoted(f.format), strings.Join(formatWords, " or "))
-	case f.url == "" && f.slack == "":
-		return t, usage("say with --url where the requests go, or with --slack the name of the secret that is the URL")
+	case f.url == "" && f.slack == "" && f.exchange == "":
+		return t, usage("say with --url where the requests go, with --slack the name of the secret that is the URL, " +
+			"or with --exchange which exchange of RabbitMQ gets messages")
 	case f.url != "" && f.slack != "":
 		return t, usage("give --url or --slack, not both")
+	case f.exchange != "" && f.url+f.slack != "":
+		return t, usage("give --exchange, or --url or --slack, not both")
 	case f.slack != "" && t.Format == belay.FormatEvent:
 		return t, usage("--slack has the format slack; for another format, give --url '${{ secrets.NAME }}'")
 	case f.slack != "":
@@ -111,6 +123,11 @@ after that, are reported. Ends of child executions are not.
   belay notify set billing --slack SLACK_URL --on failed,cancelled --workflow 'billing-*'
   belay notify set ci --url 'https://ci.example.org/hook?key=${{ secrets.CI_KEY }}' \
     --on succeeded,failed --queue builds --label team=web
+  belay notify set events --exchange attune.executions
+
+--exchange sends messages to an exchange of RabbitMQ, for all ends unless --on or --alert is
+given. The exchange must exist, the user of broker.url must be permitted to write to it, and
+the configuration of at least one server must have broker.url.
 
 --alert reports what an operator may want to know at once:
   dead_letter   an execution has failed for good, and waits in belay dead ls
@@ -170,6 +187,10 @@ func (a *app) printTargetPut(r *belay.NotificationTargetPutResult) {
 	}
 	if names, rules := rulesFor(&r.NotificationTarget); len(names) > 0 {
 		a.printAllow("the requests", names, rules)
+	}
+	if r.Exchange != "" {
+		fmt.Fprintln(a.out, "\nServers with broker.url in their configuration publish to the exchange; without one, "+
+			"deliveries wait.")
 	}
 	fmt.Fprintf(a.out, "\nSend a test: belay notify test %s\n", r.Name)
 }

@@ -51,6 +51,13 @@ func TestTargetFlags(t *testing.T) {
 				x.Labels = map[string]string{"team": "web", "a": "b=c"}
 			}),
 		},
+		{[]string{"--exchange", "ex", "--routing-key", "k", "--alert", "dead_letter"}, target(belay.Notification{},
+			func(x *belay.NotificationTarget) {
+				x.Exchange, x.RoutingKey, x.Alerts = "ex", "k", []belay.Alert{belay.AlertDeadLetter}
+			})},
+		{[]string{"--exchange", "ex", "--slack", "S"}, nil},
+		{[]string{"--exchange", "ex", "--secret", "S"}, nil},
+		{[]string{"--url", hook, "--routing-key", "k"}, nil},
 		{[]string{"--url", hook, "--on", "pending"}, nil},
 		{[]string{"--url", hook, "--on", "failed,failed"}, nil},
 		{[]string{"--url", hook, "--alert", "test"}, nil},
@@ -82,6 +89,8 @@ func TestWrongTargetsAreRefused(t *testing.T) {
 		{nil, "takes the name of a target", 64},
 		{[]string{"ops"}, "say with --url where the requests go", 64},
 		{[]string{"ops", "--url", "https://a/hunter2", "--slack", "S"}, "--url or --slack, not both", 64},
+		{[]string{"ops", "--url", "https://a/hunter2", "--exchange", "ex"}, "--exchange, or --url or --slack", 64},
+		{[]string{"ops", "--exchange", "ex", "--format", "slack"}, "the format event", 65},
 		{[]string{"ops", "--slack", "S", "--format", "event"}, "--url '${{ secrets.NAME }}'", 64},
 		{[]string{"ops", "--slack", "https://hooks.slack.com/services/hunter2"}, "Do not give the secret itself", 64},
 		{[]string{"ops", "--url", "https://a/", "--secret", "whsec_hunter2"}, "Do not give the secret itself", 64},
@@ -126,6 +135,11 @@ func TestAnOperatorChangesTargets(t *testing.T) {
 		t.Errorf("belay notify ls:\n%s", list)
 	}
 	must("hunter2?key=${{ secrets.KEY }}", "get", "ops")
+	must("Servers with broker.url", "set", "events", "--exchange", "orders.events", "--routing-key", "a.b")
+	must("exchange orders.events   failed, succeeded, cancelled", "ls")
+	if got := must("exchange   orders.events\n", "get", "events"); !strings.Contains(got, "key        a.b\n") {
+		t.Errorf("belay notify get events:\n%s", got)
+	}
 	must("ops is paused", "pause", "ops", "--reason", "it moves")
 	must("it moves", "get", "ops")
 	must("ops is resumed", "resume", "ops")

@@ -62,7 +62,9 @@ type Options struct {
 	// repair is how often a server declares the dead-letter exchange and queue again, in case they were
 	// deleted.
 	repair time.Duration
-	dead   []declaration // the dead-letter queues of earlier versions
+	// patience is how long a message for an exchange waits for the connection before it fails.
+	patience time.Duration
+	dead     []declaration // the dead-letter queues of earlier versions
 }
 
 // withDefaults checks the options and fills in the defaults. The error says what is wrong, without the
@@ -78,6 +80,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.call = cmp.Or(o.call, 15*time.Second)
 	o.most = cmp.Or(o.most, time.Minute)
 	o.later, o.repair = cmp.Or(o.later, 10*time.Second), cmp.Or(o.repair, time.Minute)
+	o.patience = cmp.Or(o.patience, 2*time.Second)
 	switch {
 	case len(o.Prefix) > maxPrefix || !prefixes.MatchString(o.Prefix) || o.Prefix == "amq":
 		return o, invalid("the prefix %q of the names in RabbitMQ must have 1 to %d letters, digits, hyphens and "+

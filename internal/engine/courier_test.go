@@ -193,6 +193,7 @@ func TestTheSchedulerTakesQueuesInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t)
 		p.crew.open("w", belay.WorkerSpec{Capacity: 1, Queues: []string{"sent", "also"}})
+		must[belay.Mailbox](t)(p.e.OpenMailbox(t.Context(), p.ids["w"]))
 		synctest.Wait()
 		sent := p.send(10)["w"]
 		p.submit(belay.Submission{Queue: "also"})

@@ -163,6 +163,11 @@ func (x *explainer) unfit(e *machine.Execution, connected []store.WorkerRow) {
 			w.Why)
 	}
 	wanted := fmt.Sprintf("workflow %q%s from queue %q%s", e.Workflow, version(e.Version), e.Queue, labels(x.lane()))
+	if e.Workflow == belay.PublishWorkflow {
+		x.fact("it publishes a message to an exchange of RabbitMQ; start a server that has the address of RabbitMQ " +
+			"in its configuration (broker.url)")
+		return
+	}
 	x.fact("it starts as soon as a worker connects that takes %s; start such a worker", wanted)
 	if len(connected) > 0 {
 		x.fact("`belay workers ls -o json` shows what each worker takes; if the submission is wrong, "+

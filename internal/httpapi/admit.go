@@ -44,7 +44,7 @@ func (a *admitting) admit(ctx context.Context, s *belay.Submission) (func(belay.
 		return nil, err
 	}
 	judge := a.by[s.Workflow]
-	if judge == nil {
+	if judge == nil || s.Workflow == belay.PublishWorkflow { // the rules refuse it; see admitTerms
 		return func(belay.ExecutionID) {}, nil
 	}
 	stored, err := judge(ctx, s)
@@ -237,11 +237,11 @@ func (a *admitting) PutWebhook(ctx context.Context, p belay.WebhookPut) (belay.W
 	return a.Backend.PutWebhook(ctx, p)
 }
 
-// PutNotificationTarget judges the requests that the target asks for.
+// PutNotificationTarget judges the requests, or the messages, that the target asks for.
 func (a *admitting) PutNotificationTarget(
 	ctx context.Context, p belay.NotificationTargetPut,
 ) (belay.NotificationTargetPutResult, error) {
-	if err := a.admitNotify(ctx, []belay.Notification{p.Notification}); err != nil {
+	if err := a.admitTerms(ctx, &p.NotificationTarget); err != nil {
 		return belay.NotificationTargetPutResult{}, err
 	}
 	return a.Backend.PutNotificationTarget(ctx, p)
@@ -275,7 +275,33 @@ func (a *admitting) admitTarget(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return a.admitNotify(ctx, []belay.Notification{t.Notification})
+	return a.admitTerms(ctx, &t.NotificationTarget)
+}
+
+// admitTerms judges the deliveries of a target. A server that cannot publish refuses a target with an exchange: only a
+// server with RabbitMQ knows which exchanges are its own.
+func (a *admitting) admitTerms(ctx context.Context, t *belay.NotificationTarget) error {
+	const op = "notification target"
+	if err := belay.CheckNotificationTarget(op, t); err != nil {
+		return err
+	}
+	if t.Exchange == "" {
+		return a.admitNotify(ctx, []belay.Notification{t.Notification})
+	}
+	judge := a.by[belay.PublishWorkflow]
+	if judge == nil {
+		return &belay.Error{Code: belay.CodeConflict, Op: op, Message: "this server publishes no messages, since its " +
+			"configuration has no RabbitMQ (broker.url); configure it, or ask a server that has one"}
+	}
+	sample, err := machine.TargetSample(t)
+	if err != nil {
+		return err
+	}
+	stored, err := judge(ctx, &sample)
+	if err == nil {
+		stored(belay.ExecutionID{})
+	}
+	return err
 }
 
 // ApplyDocument judges the notifications of a document, since a schedule that names the document starts its newest

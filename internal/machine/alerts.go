@@ -352,7 +352,7 @@ func (w *world) sendAlert(
 ) bool {
 	d.Name = t.Name
 	return w.deliverNews(&news{
-		to: &t.Notification, target: t.Name, id: belay.AlertNotificationID(a, at, t.Name),
+		to: *t, id: belay.AlertNotificationID(a, at, t.Name),
 		key:     fmt.Sprintf("alert:%s:%s:%s", a, at, t.Name),
 		payload: belay.AlertPayload{Alert: a, Name: t.Name, Count: d.Count},
 		event:   belay.AlertEvent{Type: "alert." + string(a), Timestamp: w.Now.Time(), Data: d},

@@ -15,6 +15,8 @@ func checkDeliveries(f *faults, k *keeper) {
 		case e == nil:
 		case belay.IsNotificationID(id):
 			checkDelivery(f, k, &r)
+		case e.Workflow == belay.PublishWorkflow:
+			f.add("G19", "%s publishes to an exchange, and is no delivery", id)
 		default:
 			checkReported(f, k, e)
 		}
@@ -72,7 +74,9 @@ func checkDelivery(f *faults, k *keeper, r *record) {
 	case !x.policy().NoDeadLetters && (p.State == belay.Failed) != hasLetter(&of, p.Generation):
 		f.add("G19", "%s reports another state than there was: %s", e.ID, s.TriggerPayload)
 	}
-	if len(e.Notify) > 0 || !e.Parent.IsZero() || e.Workflow != "http" || s.Trigger != belay.TriggerNotification {
+	sends := e.Workflow == "http" || e.Workflow == belay.PublishWorkflow && len(r.specs) == 1 &&
+		s.Labels[belay.LabelNotificationTarget] != ""
+	if len(e.Notify) > 0 || !e.Parent.IsZero() || !sends || s.Trigger != belay.TriggerNotification {
 		f.add("G19", "%s is no delivery: %+v", e.ID, *e)
 	}
 }
@@ -109,6 +113,7 @@ func testTargets() *Targets {
 		}}
 	}
 	all := []notifyTarget{target("all", anyEnd...), target("failed"), target("odd", anyEnd...), target("other")}
+	all[1].Terms.URL, all[1].Terms.Exchange = "", "failed.events"
 	all[2].Terms.Labels = map[string]string{"odd": "yes"}
 	all[3].Terms.Alerts = []belay.Alert{belay.AlertDeadLetter} // and no ends
 	return &Targets{all}

@@ -293,6 +293,9 @@ func (c *Act) reopen(w *world, e *Execution) error {
 	if e.forgotten() {
 		return w.illegal(op, e, e.ReasonText)
 	}
+	if len(c.Input)+len(c.InputPatch) > 0 && e.Workflow == belay.PublishWorkflow {
+		return refuse(belay.CodeForbidden, op, "%s", publishInput)
+	}
 	if len(c.Input) > 0 && c.Action == belay.ActionRetry {
 		return refuse(belay.CodeInvalid, op, "a retry keeps its input; use requeue to give another")
 	}

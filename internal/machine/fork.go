@@ -21,6 +21,9 @@ func (c *Act) fork(w *world, e *Execution) (Reply, error) {
 	if e.isSwap() {
 		return Reply{}, w.illegal("fork", e, "it changes the mode of the resource "+e.Gates.Swap)
 	}
+	if e.Workflow == belay.PublishWorkflow {
+		return Reply{}, w.illegal("fork", e, "a fork would publish a copy of the message under another id")
+	}
 	if e.forgotten() {
 		return Reply{}, w.illegal("fork", e, e.ReasonText)
 	}

@@ -19,6 +19,8 @@ const (
 	// deliveriesAtOnce is how many deliveries to one endpoint are under way at the same time, so that an
 	// endpoint that answers slowly does not use all requests of a server, which are 20 by default.
 	deliveriesAtOnce = 5
+	// publishesAtOnce is how many deliveries to one exchange are under way at the same time: RabbitMQ answers fast.
+	publishesAtOnce = 20
 	// deliveryTimeout is the timeout of one attempt, and deliveryAnswer the size up to which its answer is
 	// kept, in bytes.
 	deliveryTimeout = 15 * time.Second
@@ -29,6 +31,9 @@ const (
 
 // deliveryID is the refusal of an id that only the rules give.
 const deliveryID = "the id has the form of the ids that Belay makes for notifications; choose another id"
+
+// publishInput is the refusal of another input for a delivery to an exchange.
+const publishInput = "only the target decides what is published and where; retry the delivery without another input"
 
 // forDelivery reports whether a name is one that Belay makes for deliveries.
 func forDelivery(name string) bool { return strings.HasPrefix(name, belay.NotificationPrefix) }
@@ -42,7 +47,7 @@ func (w *world) notify(e *Execution) {
 		n := &e.Notify[i]
 		if n.Reports(e.State) {
 			w.deliverNews(&news{
-				to: n, id: belay.NotificationID(e.ID, e.Generation, i),
+				to: belay.NotificationTarget{Notification: *n}, id: belay.NotificationID(e.ID, e.Generation, i),
 				key: fmt.Sprintf("%s:%d:%d", e.ID, e.Generation, i), label: e.ID.String(),
 				payload: belay.NotificationPayload{
 					Execution: e.ID, Generation: e.Generation, State: e.State, Target: i,
@@ -54,10 +59,9 @@ func (w *world) notify(e *Execution) {
 	w.notifyTargets(e)
 }
 
-// news is a delivery: the request that reports something to a receiver.
+// news is a delivery: the request, or the message, that reports something to a receiver.
 type news struct {
-	to      *belay.Notification
-	target  string // the name of the operator's target; empty for a notification of a submission
+	to      belay.NotificationTarget // without a name for a notification of a submission
 	id      belay.ExecutionID
 	key     string // the idempotency key, without the prefix
 	label   string // the value of the label belay.LabelNotification; empty for none
@@ -88,22 +92,26 @@ func (n *news) submission() (*Submit, error) {
 		return nil, err
 	}
 	endpoint, labels := n.to.Endpoint(), make(map[string]string, 2)
+	workflow, atOnce := belay.NotificationWorkflow, deliveriesAtOnce
+	if n.to.Exchange != "" {
+		workflow, atOnce = belay.PublishWorkflow, publishesAtOnce
+	}
 	if n.label != "" {
 		labels[belay.LabelNotification] = n.label
 	}
-	if n.target != "" {
-		labels[belay.LabelNotificationTarget] = n.target
+	if n.to.Name != "" {
+		labels[belay.LabelNotificationTarget] = n.to.Name
 	}
 	setDefault(&n.actor, "notification")
 	return &Submit{delivers: true, Joined: true, Submission: belay.Submission{
-		ID: n.id, Workflow: belay.NotificationWorkflow, Input: input, Trigger: belay.TriggerNotification,
+		ID: n.id, Workflow: workflow, Input: input, Trigger: belay.TriggerNotification,
 		TriggerPayload: payload, Actor: n.actor, IdempotencyKey: belay.NotificationPrefix + n.key, Labels: labels,
 		Policy: belay.Policy{
 			MaxAttempts: deliveryAttempts, BackoffBase: belay.Duration(deliveryBackoff),
 			BackoffCap: belay.Duration(deliveryBackoffCap),
 		},
 		Gates: belay.Gates{
-			Target: endpoint, Concurrency: &belay.Concurrency{Name: endpoint, Max: deliveriesAtOnce},
+			Target: endpoint, Concurrency: &belay.Concurrency{Name: endpoint, Max: atOnce},
 		},
 	}}, nil
 }
@@ -111,14 +119,30 @@ func (n *news) submission() (*Submit, error) {
 // DeliverySample is a submission like those of the deliveries of a notification. A caller who may not submit it must
 // not submit the notification either, because the deliveries are not checked again.
 func DeliverySample(n *belay.Notification) (belay.Submission, error) {
-	e := &Execution{State: belay.Failed}
-	input, err := deliveryInput(&news{to: n, event: eventOf(e), text: slackText(e)})
-	return belay.Submission{Workflow: belay.NotificationWorkflow, Input: input}, err
+	return TargetSample(&belay.NotificationTarget{Notification: *n})
 }
 
-// deliveryInput is the input of a delivery, for the built-in workflow of HTTP requests.
+// TargetSample is DeliverySample for a target of operators.
+func TargetSample(t *belay.NotificationTarget) (belay.Submission, error) {
+	e := &Execution{State: belay.Failed}
+	s, err := (&news{to: *t, event: eventOf(e), text: slackText(e)}).submission()
+	if err != nil {
+		return belay.Submission{}, err
+	}
+	return belay.Submission{Workflow: s.Workflow, Input: s.Input}, nil
+}
+
+// deliveryInput is the input of a delivery, for the built-in workflow of HTTP requests or for that of messages.
 func deliveryInput(n *news) (json.RawMessage, error) {
 	body := n.event
+	if n.to.Exchange != "" {
+		return json.Marshal(struct {
+			Exchange   string `json:"exchange"`
+			RoutingKey string `json:"routing_key,omitempty"`
+			Target     string `json:"target"`
+			Body       any    `json:"body"`
+		}{n.to.Exchange, n.to.RoutingKey, n.to.Name, body})
+	}
 	if n.to.Format == belay.FormatSlack {
 		body = map[string]string{"text": n.text}
 	}

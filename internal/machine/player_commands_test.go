@@ -419,7 +419,7 @@ func (p *player) session() {
 			p.workers[i] = belay.WorkerID(p.id())
 		}
 		p.send(&Open{belay.WorkerSpec{
-			ID: p.workers[i], Name: "w", Workflows: []belay.Registration{{Workflow: "job"}, {Workflow: "http"}},
+			ID: p.workers[i], Name: "w", Workflows: served,
 			TTL: within(time.Duration(5+15*i) * time.Second), Health: ":9090",
 		}})
 	default:

@@ -256,7 +256,7 @@ func (p *player) heal() error {
 	p.healing = true
 	w := belay.WorkerID(p.id())
 	p.send(&Open{belay.WorkerSpec{
-		ID: w, Name: "healer", Workflows: []belay.Registration{{Workflow: "job"}, {Workflow: "http"}},
+		ID: w, Name: "healer", Workflows: served,
 		TTL: within(1000 * hour),
 	}})
 	for _, ref := range slices.SortedFunc(maps.Keys(p.objects), ObjectRef.Compare) {
@@ -335,3 +335,6 @@ func list(commands []Command, replies []Reply) string {
 	}
 	return s
 }
+
+// served are the workflows that the workers of random histories run: with those of deliveries.
+var served = []belay.Registration{{Workflow: "job"}, {Workflow: "http"}, {Workflow: belay.PublishWorkflow}}

@@ -207,6 +207,10 @@ func (c *Submit) check() error {
 	if belay.IsNotificationID(c.ID) && !c.delivers {
 		return refuse(belay.CodeInvalid, op, "%s", deliveryID)
 	}
+	if c.Workflow == belay.PublishWorkflow && !c.delivers {
+		return refuse(belay.CodeForbidden, op, "the workflow %s is Belay's own; an operator sets a target with an "+
+			"exchange (`belay notify set`) to publish messages", c.Workflow)
+	}
 	if c.Document != "" { // Backend.Submit has replaced it by the text
 		return refuse(belay.CodeInvalid, op, "a stored document can only be submitted with Backend.Submit")
 	}

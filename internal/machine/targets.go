@@ -61,15 +61,16 @@ func (l *targetList) UnmarshalJSON(b []byte) error {
 			var known struct {
 				edited
 				Terms struct {
-					Name string `json:"name"`
-					URL  string `json:"url"`
+					Name     string `json:"name"`
+					URL      string `json:"url"`
+					Exchange string `json:"exchange"`
 				} `json:"terms"`
 			}
 			if err := json.Unmarshal(raw, &known); err != nil {
 				return err
 			}
 			t = notifyTarget{edited: known.edited, unread: raw}
-			t.Terms.Name, t.Terms.URL = known.Terms.Name, known.Terms.URL
+			t.Terms.Name, t.Terms.URL, t.Terms.Exchange = known.Terms.Name, known.Terms.URL, known.Terms.Exchange
 			t.Paused = &paused{At: t.EditedAt, By: System, Reason: "this version of Belay cannot read it; set it again"}
 		}
 		*l = append(*l, t)
@@ -167,8 +168,7 @@ func (w *world) notifyTargets(e *Execution) {
 			continue
 		}
 		w.deliverNews(&news{
-			to: &t.Terms.Notification, target: t.Terms.Name,
-			id:  belay.TargetNotificationID(e.ID, e.Generation, t.Terms.Name),
+			to: t.Terms, id: belay.TargetNotificationID(e.ID, e.Generation, t.Terms.Name),
 			key: fmt.Sprintf("%s:%d:target:%s", e.ID, e.Generation, t.Terms.Name), label: e.ID.String(),
 			payload: belay.NotificationPayload{
 				Execution: e.ID, Generation: e.Generation, State: e.State, Name: t.Terms.Name,

@@ -136,11 +136,11 @@ func (o *outcomes) of(outcome string) int {
 func (s *site) serve(b queuetrigger.Backend) (*queuetrigger.Service, *outcomes) {
 	s.t.Helper()
 	counts := new(outcomes)
-	q, err := queuetrigger.New(s.options, counts.add)
+	q, err := queuetrigger.New(s.options)
 	s.must(err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- q.Run(ctx, b, s.engine.WebhooksChanged) }()
+	go func() { ended <- q.Run(ctx, b, s.engine.WebhooksChanged, counts.add) }()
 	s.t.Cleanup(func() {
 		stop()
 		select {

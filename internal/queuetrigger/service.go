@@ -35,7 +35,7 @@ type Service struct {
 	count      func(webhook, outcome string)
 	stale      chan struct{} // a value says that a delivery has found other terms than those of its consumption
 
-	backend Backend // set when Run begins
+	backend Backend // set, as count, when Run begins
 	all     sync.WaitGroup
 	begin   sync.Once
 
@@ -43,21 +43,17 @@ type Service struct {
 	triggers map[string]*trigger // by the names of their webhooks
 }
 
-// New makes a Service; Run starts it. count, unless nil, counts the outcomes of messages: those of deliveries, and
-// "refused" for messages that are no deliveries.
-func New(o broker.Options, count func(webhook, outcome string)) (*Service, error) {
+// New makes a Service; Run starts it.
+func New(o broker.Options) (*Service, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
-	}
-	if count == nil {
-		count = func(string, string) {}
 	}
 	b, err := broker.NewSubscriber(o, belay.MaxDeliveryBytes)
 	if err != nil {
 		return nil, err
 	}
 	return &Service{
-		subscriber: b, random: o.Random, log: o.Log, count: count, stale: make(chan struct{}, 1),
+		subscriber: b, random: o.Random, log: o.Log, stale: make(chan struct{}, 1),
 		triggers: make(map[string]*trigger),
 	}, nil
 }
@@ -83,9 +79,11 @@ func (s *Service) Consumer(name string) (belay.WebhookConsumer, []belay.WebhookR
 }
 
 // Run consumes the queues until ctx is done. It returns nil. changed returns a channel that is closed when a webhook
-// may have changed. Deliver of the Backend must judge submissions, as that of httpapi.Admitting does.
-func (s *Service) Run(ctx context.Context, b Backend, changed func() <-chan struct{}) error {
-	s.backend = b
+// may have changed. count counts the outcomes of messages: those of deliveries, and "refused" for messages that are no
+// deliveries. Deliver of the Backend must judge submissions, as that of httpapi.Admitting does.
+func (s *Service) Run(ctx context.Context, b Backend, changed func() <-chan struct{},
+	count func(webhook, outcome string)) error {
+	s.backend, s.count = b, count
 	defer s.all.Wait()
 	delays, failing := retry.NewDelays(s.random), false
 	for ctx.Err() == nil {

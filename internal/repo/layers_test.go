@@ -188,6 +188,9 @@ var layers = map[string]layer{
 	"internal/httptask": {down: []string{".", "internal/reach", "internal/run", "internal/secret",
 		"internal/secretref", "workflow"}},
 
+	// The built-in workflow belay.publish: a message to an exchange of RabbitMQ.
+	"internal/publishtask": {down: []string{".", "internal/broker", "internal/run", "workflow"}},
+
 	// Runs documents: the workflow function of the built-in workflow document.
 	"internal/definition/runner": {down: []string{
 		".", "workflow", "internal/agent", "internal/catalog", "internal/definition", "internal/run",
@@ -232,6 +235,7 @@ var layers = map[string]layer{
 			".", "embedded", "internal/agent/agentapi", "internal/broker", "internal/bulk/runner", "internal/catalog",
 			"internal/config", "internal/definition", "internal/definition/runner", "internal/definition/tasks",
 			"internal/dispatch", "internal/engine", "internal/httpapi", "internal/peer", "internal/probe",
+			"internal/queuetrigger",
 			"internal/secret", "internal/telemetry", "internal/uid", "internal/webui", "internal/wire", "worker",
 		},
 	},
@@ -258,7 +262,7 @@ var layers = map[string]layer{
 			"internal/agent/process", "internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi",
 			"internal/bulk/runner", "internal/catalog", "internal/config", "internal/definition",
 			"internal/definition/runner", "internal/definition/tasks", "internal/diff", "internal/httptask",
-			"internal/peer", "internal/reach",
+			"internal/broker", "internal/peer", "internal/publishtask", "internal/reach",
 			"internal/retry", "internal/screen", "internal/secret", "internal/secretref", "internal/server",
 			"internal/socket", "internal/datadir", "internal/demo", "internal/trigger", "internal/webhook",
 			"internal/wire", "registry",

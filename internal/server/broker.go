@@ -12,6 +12,8 @@ import (
 	"github.com/belaydev/belay/internal/broker"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/dispatch"
+	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/queuetrigger"
 	"github.com/belaydev/belay/internal/secret"
 	"github.com/belaydev/belay/internal/uid"
 )
@@ -73,6 +75,26 @@ func Post(cfg *config.Config, log *slog.Logger) (*dispatch.Post, error) {
 		return nil, err
 	}
 	return dispatch.New(o, cfg.Broker.Queues)
+}
+
+// Triggers returns the consumer of queues in the RabbitMQ of a configuration, for webhooks of the scheme amqp; nil if
+// there is no RabbitMQ.
+func Triggers(cfg *config.Config, log *slog.Logger) (*queuetrigger.Service, error) {
+	if cfg.Broker.URL == "" {
+		return nil, nil
+	}
+	o, err := BrokerOptions(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return queuetrigger.New(o)
+}
+
+// consume returns the service that consumes the queues of webhooks.
+func (s *Server) consume(b Engine, admit map[string]httpapi.Admission) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return s.opt.Triggers.Run(ctx, httpapi.Admitting(b, admit), b.WebhooksChanged, s.metrics.Delivery)
+	}
 }
 
 // dispatch returns the service that keeps the connections to RabbitMQ.

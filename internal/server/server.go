@@ -21,6 +21,7 @@ import (
 	"github.com/belaydev/belay/internal/dispatch"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/probe"
+	"github.com/belaydev/belay/internal/queuetrigger"
 	"github.com/belaydev/belay/internal/telemetry"
 	"github.com/belaydev/belay/internal/webui"
 )
@@ -40,6 +41,7 @@ type Engine interface {
 	telemetry.Living
 	probe.Sessions
 	dispatch.Engine
+	WebhooksChanged() <-chan struct{}
 }
 
 // Options of a server.
@@ -58,6 +60,8 @@ type Options struct {
 	Secrets httpapi.Secrets
 	// Post dispatches executions through RabbitMQ; nil if workers claim all executions. See Post.
 	Post *dispatch.Post
+	// Triggers consumes the queues of webhooks of the scheme amqp; nil without a RabbitMQ. See Triggers.
+	Triggers *queuetrigger.Service
 	// Builtins are the workflows that the server runs itself, besides bulks and documents.
 	Builtins []Builtin
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
@@ -175,6 +179,10 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 	if s.prober != nil {
 		prober = s.prober
 	}
+	var queues httpapi.Queues
+	if s.opt.Triggers != nil {
+		queues = s.opt.Triggers
+	}
 	documents := &tasks.Service{Viewer: &s.tasks, Backend: b}
 	return httpapi.Options{
 		Prober: prober,
@@ -184,6 +192,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		Documents: documents,
 		Crowded:   b.Crowded,
 		Ready:     func(ctx context.Context) ([]string, error) { return s.ready(ctx, b) },
+		Queues:    queues,
 		Hooks:     s.hooks, Secrets: s.opt.Secrets, Deliveries: s.metrics.Delivery,
 		Requests: s.metrics.Request, Origins: s.cfg.Origins, BodyTimeout: s.cfg.Limits.ReadTimeout, Stopping: stopping,
 	}
@@ -246,6 +255,9 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if s.opt.Post != nil {
 		s.metrics.Dispatch(s.opt.Post)
 		services = append(services, s.dispatch(b))
+	}
+	if s.opt.Triggers != nil {
+		services = append(services, s.consume(b, o.Admit))
 	}
 	ended := make(chan error, 1+len(services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -36,7 +36,11 @@ func (s *steward) act(ctx context.Context) {
 	name := fmt.Sprint("t", r.IntN(2))
 	if r.IntN(2) == 0 {
 		put := belay.NotificationTargetPut{Actor: s.name, Op: belay.OpID(s.id())}
-		put.Name, put.URL = name, "https://"+name+".example/hook"
+		if put.Name = name; name == "t0" {
+			put.URL = "https://" + name + ".example/hook"
+		} else {
+			put.Exchange = "events"
+		}
 		for e := belay.Succeeded; e <= belay.Cancelled; e++ {
 			if r.IntN(2) == 0 {
 				put.On = append(put.On, e)

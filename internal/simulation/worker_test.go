@@ -143,6 +143,7 @@ func startSDK(p *process) {
 	worker.Register(w, "play", player{w: p.w, p: p}.play)
 	worker.Register(w, "swap", player{w: p.w, p: p}.swap)
 	worker.Register(w, belay.NotificationWorkflow, player{w: p.w, p: p}.deliver)
+	worker.Register(w, belay.PublishWorkflow, player{w: p.w, p: p}.deliver)
 	if err := w.Run(p.ctx); err != nil && !errors.Is(err, context.Canceled) && p.w.longHealed() {
 		p.w.history.noteError(p.name, err)
 	}

@@ -9,9 +9,11 @@ import (
 
 // TargetTerms say where a target of notifications is, and what it gets.
 type TargetTerms struct {
-	URL       string            `json:"url" minLength:"1" maxLength:"2048" doc:"An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query."`
+	URL       string            `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. A target has a url or an exchange."`
+	Exchange  string            `json:"exchange,omitempty" minLength:"1" maxLength:"255" doc:"An exchange of RabbitMQ, in place of a URL: the ends and alerts are messages there. Belay does not declare it."`
+	Key       string            `json:"routing_key,omitempty" maxLength:"255" doc:"The routing key of the messages to the exchange; without it, execution.completed, or alert. and the alert."`
 	Format    string            `json:"format,omitempty" enum:"event,slack" doc:"The body of the requests. event, the default: JSON in the form of Standard Webhooks. slack: an object with a text."`
-	On        []string          `json:"on,omitempty" enum:"failed,succeeded,cancelled" maxItems:"3" doc:"The ends that are reported; without it, failed, or none if there are alerts."`
+	On        []string          `json:"on,omitempty" enum:"failed,succeeded,cancelled" maxItems:"3" doc:"The ends that are reported; without it, failed, or each end if there is an exchange, or none if there are alerts."`
 	Secret    string            `json:"secret,omitempty" maxLength:"200" doc:"A reference such as ${{ secrets.NAME }} to the secret that signs the requests in the form of Standard Webhooks. Without it, they are not signed."`
 	Workflows []string          `json:"workflows,omitempty" maxItems:"20" doc:"The workflows of the executions, and of dead letters and lanes. An asterisk stands for any text. Without it, all."`
 	Queues    []string          `json:"queues,omitempty" maxItems:"20" doc:"The queues of the executions, and of lanes. An asterisk stands for any text. Without it, all."`
@@ -22,8 +24,8 @@ type TargetTerms struct {
 // TargetTermsOf converts the terms of a target for the wire.
 func TargetTermsOf(t *belay.NotificationTarget) TargetTerms {
 	w := TargetTerms{
-		URL: t.URL, Format: string(t.Format), Secret: t.Secret, Workflows: t.Workflows, Queues: t.Queues,
-		Labels: t.Labels,
+		URL: t.URL, Exchange: t.Exchange, Key: t.RoutingKey, Format: string(t.Format), Secret: t.Secret,
+		Workflows: t.Workflows, Queues: t.Queues, Labels: t.Labels,
 	}
 	for _, s := range t.On {
 		w.On = append(w.On, s.String())
@@ -37,9 +39,8 @@ func TargetTermsOf(t *belay.NotificationTarget) TargetTerms {
 // Target converts the terms from the wire.
 func (w *TargetTerms) Target(name string) (belay.NotificationTarget, error) {
 	t := belay.NotificationTarget{
-		Name: name, Workflows: w.Workflows, Queues: w.Queues, Labels: w.Labels, Notification: belay.Notification{
-			URL: w.URL, Format: belay.NotificationFormat(w.Format), Secret: w.Secret,
-		},
+		Name: name, Exchange: w.Exchange, RoutingKey: w.Key, Workflows: w.Workflows, Queues: w.Queues, Labels: w.Labels,
+		Notification: belay.Notification{URL: w.URL, Format: belay.NotificationFormat(w.Format), Secret: w.Secret},
 	}
 	for _, word := range w.On {
 		var s belay.State
@@ -103,7 +104,7 @@ type TestTarget struct {
 
 // TargetTested is the answer to a TestTarget.
 type TargetTested struct {
-	Execution belay.ExecutionID `json:"execution" doc:"The delivery: an execution of the workflow http."`
+	Execution belay.ExecutionID `json:"execution" doc:"The delivery: an execution of the workflow http, or belay.publish for an exchange."`
 }
 
 // TargetPath is the path of a target of notifications.

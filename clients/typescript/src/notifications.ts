@@ -7,13 +7,16 @@ type Schemas = components["schemas"];
 /** A target of notifications with its state. */
 export type NotificationTarget = Schemas["Target"];
 
-/** The address of a target of notifications, and the ends and alerts that it gets. */
+/**
+ * The address of a target of notifications (`url`, or `exchange` for an exchange of RabbitMQ), and the ends and alerts
+ * that it gets.
+ */
 export type NotificationTargetTerms = Omit<Schemas["PutTarget"], "actor" | "reason">;
 
 /**
- * Notifications are HTTP requests to targets that operators set. They report ends of executions, and alerts such as a
- * dead letter. A change needs a key with the scope operate, and put one with the scope submit too; a change is carried
- * out once, however often it is sent.
+ * Notifications are HTTP requests, or messages to exchanges of RabbitMQ, for targets that operators set. They report
+ * ends of executions, and alerts such as a dead letter. A change needs a key with the scope operate, and put one with
+ * the scope submit too; a change is carried out once, however often it is sent.
  */
 export class Notifications {
   readonly #api: Api;

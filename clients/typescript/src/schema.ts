@@ -3918,6 +3918,8 @@ export interface components {
             actor?: string;
             /** @description The alerts that the target gets. */
             alerts?: ("dead_letter" | "breaker_open" | "no_worker")[];
+            /** @description An exchange of RabbitMQ, in place of a URL: the ends and alerts are messages there. Belay does not declare it. */
+            exchange?: string;
             /**
              * @description The body of the requests. event, the default: JSON in the form of Standard Webhooks. slack: an object with a text.
              * @enum {string}
@@ -3927,16 +3929,18 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description The ends that are reported; without it, failed, or none if there are alerts. */
+            /** @description The ends that are reported; without it, failed, or each end if there is an exchange, or none if there are alerts. */
             on?: ("failed" | "succeeded" | "cancelled")[];
             /** @description The queues of the executions, and of lanes. An asterisk stands for any text. Without it, all. */
             queues?: string[];
             /** @description The reason, which the audit keeps. */
             reason?: string;
+            /** @description The routing key of the messages to the exchange; without it, execution.completed, or alert. and the alert. */
+            routing_key?: string;
             /** @description A reference such as ${{ secrets.NAME }} to the secret that signs the requests in the form of Standard Webhooks. Without it, they are not signed. */
             secret?: string;
-            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. */
-            url: string;
+            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. A target has a url or an exchange. */
+            url?: string;
             /** @description The workflows of the executions, and of dead letters and lanes. An asterisk stands for any text. Without it, all. */
             workflows?: string[];
         };
@@ -4708,6 +4712,8 @@ export interface components {
             alerts?: ("dead_letter" | "breaker_open" | "no_worker")[];
             /** Format: date-time */
             created_at: string;
+            /** @description An exchange of RabbitMQ, in place of a URL: the ends and alerts are messages there. Belay does not declare it. */
+            exchange?: string;
             /**
              * @description The body of the requests. event, the default: JSON in the form of Standard Webhooks. slack: an object with a text.
              * @enum {string}
@@ -4718,19 +4724,21 @@ export interface components {
                 [key: string]: string;
             };
             name: string;
-            /** @description The ends that are reported; without it, failed, or none if there are alerts. */
+            /** @description The ends that are reported; without it, failed, or each end if there is an exchange, or none if there are alerts. */
             on?: ("failed" | "succeeded" | "cancelled")[];
             /** @description Present while the target gets nothing. Nothing of this time is sent later. */
             paused?: components["schemas"]["NotificationPause"];
             /** @description The queues of the executions, and of lanes. An asterisk stands for any text. Without it, all. */
             queues?: string[];
+            /** @description The routing key of the messages to the exchange; without it, execution.completed, or alert. and the alert. */
+            routing_key?: string;
             /** @description A reference such as ${{ secrets.NAME }} to the secret that signs the requests in the form of Standard Webhooks. Without it, they are not signed. */
             secret?: string;
             /** Format: date-time */
             updated_at: string;
             updated_by?: string;
-            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. */
-            url: string;
+            /** @description An http or https URL. A reference such as ${{ secrets.NAME }} may stand for the whole URL, or for a part of its path or query. A target has a url or an exchange. */
+            url?: string;
             /**
              * Format: int64
              * @description Counts the changes by operators, from 1.
@@ -4767,7 +4775,7 @@ export interface components {
             targets: components["schemas"]["Target"][];
         };
         TargetTested: {
-            /** @description The delivery: an execution of the workflow http. */
+            /** @description The delivery: an execution of the workflow http, or belay.publish for an exchange. */
             execution: string;
         };
         Task: {
