@@ -42,7 +42,7 @@ func (s *session) claims(ctx context.Context) {
 	delays := retry.NewDelays(s.w.o.IDs)
 	for ctx.Err() == nil {
 		if !repeat {
-			slots = max(0, min(s.slots(ctx)-s.mailbox.waiting(), most))
+			slots = min(s.slots(ctx), most)
 		}
 		reached, turned := s.mailbox.reach()
 		reply, err := s.claim(ctx, belay.ClaimRequest{
@@ -66,7 +66,7 @@ func (s *session) claims(ctx context.Context) {
 			s.lose(err)
 			return
 		case slots == 0:
-			if !s.w.full() {
+			if s.free() > 0 {
 				break // this claim was cancelled because a slot is free; it won no execution
 			}
 			delays.Wait(ctx, err)
@@ -105,7 +105,7 @@ func mayPass(err error) bool {
 
 // slots returns the number of free slots. If no slot is free, it first waits for fullPause.
 func (s *session) slots(ctx context.Context) int {
-	if n := s.w.free(); n > 0 {
+	if n := s.free(); n > 0 {
 		return n
 	}
 	timer := time.NewTimer(fullPause)
@@ -113,14 +113,14 @@ func (s *session) slots(ctx context.Context) int {
 	for {
 		select {
 		case <-s.w.freed:
-			if n := s.w.free(); n > 0 {
+			if n := s.free(); n > 0 {
 				return n
 			}
 			continue // the slot that was freed is already used again
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-		return s.w.free()
+		return s.free()
 	}
 }
 
@@ -141,7 +141,7 @@ func (s *session) claim(ctx context.Context, r belay.ClaimRequest, turned <-chan
 		defer func() { cancel(); <-watched }()
 		go func() {
 			defer close(watched)
-			for r.Slots > 0 || s.w.full() {
+			for r.Slots > 0 || s.free() == 0 {
 				select {
 				case <-freed:
 					continue

@@ -221,13 +221,15 @@ func (m *mailbox) wantsRoom() bool {
 	return wants
 }
 
-// waiting returns the number of offers that are not decided.
-func (m *mailbox) waiting() int {
+// free returns the number of executions that a claim can win. Offers that are not decided may take slots.
+func (s *session) free() int {
+	m := s.mailbox
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.named)
+	return max(0, s.w.free()-len(m.named))
 }
 
+// decided notes that the server has decided about offers, or that the worker does not wait for that any more.
 func (m *mailbox) decided(offers []*offer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,6 +237,7 @@ func (m *mailbox) decided(offers []*offer) {
 		delete(m.named, belay.RunID{Execution: o.Execution, Token: o.Token})
 		close(o.done)
 	}
+	m.s.w.more() // an offer that was out of date takes no slot
 }
 
 // accepts accepts offers until ctx ends, one accept at a time, as many as the worker has slots. If every try of an

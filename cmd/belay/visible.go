@@ -52,7 +52,8 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	a := c.Agent
 	s := visibility{readable: a.Readable}
 	s.hide(a.Hidden...)
-	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, c.Broker.PasswordFile, a.CryptKey, a.GitCredentials,
+	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, c.Broker.PasswordFile,
+		a.CryptKey, a.GitCredentials,
 		os.Getenv("PGPASSFILE"))
 	s.hide(secrets...)
 	s.hidden = append(s.hidden, engines()...)

@@ -128,8 +128,8 @@ func (f *finding) g16row(g *gateRows, e *machine.Execution, c *commit) {
 		f.violation(s, c, "it is %s and has places of a run: %b", e.State, e.Places)
 	case e.Places&(machine.PlaceRate|machine.PlaceTarget|machine.PlaceResource) != 0 && !admitted && e.Gate == "":
 		f.violation(s, c, "it is %s and was let through without an end: %b", e.State, e.Places)
-	case e.Places&machine.PlaceLimit != 0 && e.StartedAt == 0 && !admitted && e.Gate == "":
-		f.violation(s, c, "it is %s, never ran and has a place of %s", e.State, limit)
+	case e.Places&machine.PlaceLimit != 0 && e.Token == 0 && !admitted && e.Gate == "":
+		f.violation(s, c, "it is %s, was never assigned and has a place of %s", e.State, limit)
 	case e.AdmitBy != 0 && (!admitted || e.Gate != ""):
 		f.violation(s, c, "it was let through until %d, is checked at %d and waits at %q", e.AdmitBy, e.CheckAt, e.Gate)
 	}

@@ -38,7 +38,8 @@ func g4row(f *finding, s *story, prev int64, r row) {
 	if a == nil {
 		return
 	}
-	open := a.began != nil && a.began.n <= r.c.n && (a.ended == nil || a.ended.n > r.c.n)
+	begun := a.began != nil && a.began.n <= r.c.n || r.State == belay.Scheduled
+	open := begun && (a.ended == nil || a.ended.n > r.c.n)
 	if owned := r.State == belay.Running || r.State == belay.Scheduled; open != owned {
 		f.violation(s, r.c, "it is %s and its run of token %d is open: %t", r.State, r.Token, open)
 	}

@@ -2,9 +2,57 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/machine"
 )
+
+// deafCourier is a broker that loses every message, and refuses some. Executions that are scheduled to workers reach
+// them by heartbeats. Meanwhile the workers also claim, as they do without a broker.
+type deafCourier struct{}
+
+// Carries implements engine.Courier.
+func (deafCourier) Carries(string) bool { return true }
+
+// Ready implements engine.Courier.
+func (deafCourier) Ready() bool { return true }
+
+// Open implements engine.Courier.
+func (deafCourier) Open(_ context.Context, w belay.WorkerID) (string, error) { return w.String(), nil }
+
+// Send implements engine.Courier.
+func (deafCourier) Send(_ context.Context, _ string, a engine.Assigned) error {
+	if a.Token%5 == 0 {
+		return fmt.Errorf("the message with the token %d is refused", a.Token)
+	}
+	return nil
+}
+
+// Remove implements engine.Courier.
+func (deafCourier) Remove(string) {}
+
+// mailboxMutants are the planted bugs of executions that are scheduled to workers.
+var mailboxMutants = []*mutant{
+	{name: "heartbeat without offers", meant: "G5", plan: withMailboxes, reply: func(_ *mutantState, reply any) {
+		if h, is := reply.(*belay.HeartbeatReply); is {
+			h.Offers = nil
+		}
+	}},
+	{name: "run under an accept that is not released", meant: "G5", plan: withMailboxes, before: func(_ *world,
+		_ *mutantState, _ *machine.Need, rows *machine.Rows) {
+		for _, all := range rows.Held {
+			for _, e := range all {
+				if e.State == belay.Running && e.ClaimNo < 0 {
+					e.ClaimNo = -1 << 60
+				}
+			}
+		}
+	}},
+}
+
+func withMailboxes(p *plan) { p.mailboxes = true }
 
 // OpenMailbox implements belay.Owner.
 func (l *link) OpenMailbox(ctx context.Context, id belay.WorkerID) (belay.Mailbox, error) {

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,7 +246,11 @@ func (l *link) Workers(ctx context.Context) ([]belay.Worker, error) {
 func (l *link) OpenWorker(ctx context.Context, s belay.WorkerSpec) (belay.Session, error) {
 	s.ID = l.session(s.ID)
 	return send(ctx, l, "open", "", &s, func(ctx context.Context, b belay.Backend) (belay.Session, error) {
-		return b.OpenWorker(ctx, s)
+		got, err := b.OpenWorker(ctx, s)
+		if err == nil && l.w.plan.mailboxes && strings.HasPrefix(l.actor, "w") { // the others accept nothing
+			_, err = b.OpenMailbox(ctx, got.ID)
+		}
+		return got, err
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // mutants are the planted bugs, at least one for each promise that is checked.
-var mutants = slices.Concat(otherMutants, gateMutants, resourceMutants, costMutants, repairMutants, scheduleMutants,
+var mutants = slices.Concat(otherMutants, gateMutants, resourceMutants, costMutants, repairMutants, mailboxMutants, scheduleMutants,
 	notifyMutants, targetMutants)
 
 var otherMutants = []*mutant{

@@ -67,6 +67,9 @@ func (n *node) start() {
 		Gather: x.gather, Order: n.w.order(n.lives),
 		Committers: n.w.plan.committers, Pulse: n.w.plan.pulse,
 	}
+	if n.w.plan.mailboxes {
+		opt.Courier = deafCourier{}
+	}
 	if n.w.plan.proves {
 		opt.Self = belay.Process{Host: "host", PID: 1}
 		opt.Dead = n.w.provenDead

@@ -23,6 +23,7 @@ type plan struct {
 	schedules                     bool          // a planner sets and changes schedules
 	notify                        bool          // some submissions have notifications
 	targets                       bool          // a steward sets targets of notifications
+	mailboxes                     bool          // workers have mailboxes, so that nodes schedule executions to them
 	contents                      int           // about one in so many submissions is recognized by its content
 	// clockLeap is the time at which the clock is set forwards, so that an open circuit breaker
 	// lets probes through while there are still faults; 0 for never.
@@ -102,6 +103,7 @@ func newPlan(r *rand.Rand) plan {
 		p.clockLeap = between(r, p.safety/3, p.safety)
 	}
 	p.budgets, p.contents = r.IntN(2) == 0, 8
+	p.mailboxes = r.IntN(3) == 0
 	return p
 }
 

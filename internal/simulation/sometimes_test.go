@@ -34,6 +34,7 @@ var sometimes = []string{
 	"slot started", "slot started by hand", "slot skipped", "slot missed",
 	"end reported", "end of a later generation reported", "end reported to a target", "alert raised",
 	"end reported by an older list of targets",
+	"offered by a heartbeat", "accepted",
 }
 
 // tally counts the events in the list of the variable sometimes, except the events that checkers
@@ -115,6 +116,12 @@ func (b *book) tallyCalls() {
 		}
 		if reply, is := c.reply.(belay.HeartbeatReply); is && len(reply.Revoked) > 0 {
 			b.count("run revoked")
+		}
+		if reply, is := c.reply.(belay.HeartbeatReply); is && len(reply.Offers) > 0 {
+			b.count("offered by a heartbeat")
+		}
+		if reply, is := c.reply.(belay.AcceptReply); is && len(reply.Assignments) > 0 {
+			b.count("accepted")
 		}
 		if op.IsZero() {
 			continue
