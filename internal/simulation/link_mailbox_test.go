@@ -6,7 +6,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/engine"
-	"github.com/belaydev/belay/internal/machine"
 )
 
 // deafCourier is a broker that loses every message, and refuses some. Executions that are scheduled to workers reach
@@ -38,16 +37,6 @@ var mailboxMutants = []*mutant{
 	{name: "heartbeat without offers", meant: "G5", plan: withMailboxes, reply: func(_ *mutantState, reply any) {
 		if h, is := reply.(*belay.HeartbeatReply); is {
 			h.Offers = nil
-		}
-	}},
-	{name: "run under an accept that is not released", meant: "G5", plan: withMailboxes, before: func(_ *world,
-		_ *mutantState, _ *machine.Need, rows *machine.Rows) {
-		for _, all := range rows.Held {
-			for _, e := range all {
-				if e.State == belay.Running && e.ClaimNo < 0 {
-					e.ClaimNo = -1 << 60
-				}
-			}
 		}
 	}},
 }

@@ -144,7 +144,11 @@ func (s *gated) ReadyLanes(ctx context.Context) ([]store.LaneHint, error) {
 
 // Workers implements store.Store.
 func (s *gated) Workers(ctx context.Context, q store.WorkerQuery) ([]store.WorkerRow, error) {
-	return through(ctx, s, "workers", func() ([]store.WorkerRow, error) {
+	name := "workers"
+	if q.Owned && q.Living { // the scheduler reads them at the same time as a claim
+		name = "takers"
+	}
+	return through(ctx, s, name, func() ([]store.WorkerRow, error) {
 		return s.Store.Workers(context.Background(), q)
 	})
 }
