@@ -230,6 +230,28 @@ func TestTheSchedulerPrefersOtherWorkersAfterAFailure(t *testing.T) {
 	})
 }
 
+// An execution that its worker did not accept goes to another worker, although that one is busier.
+func TestTheSchedulerPrefersOtherWorkersAfterAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, names := range [][2]string{{"a", "b"}, {"d", "c"}} {
+			p := newPost(t)
+			deaf, other := names[0], names[1]
+			p.open(deaf, 10)
+			a := p.send(1, func(s *belay.Submission) {
+				s.Policy.ScheduledTimeout = belay.Duration(2 * time.Second)
+			})[deaf][0]
+			p.open(other, 2)
+			if got := p.send(1); len(got[other]) != 1 { // so that the other worker uses a larger share of its slots
+				t.Fatalf("sent %v", got)
+			}
+			time.Sleep(3 * time.Second)
+			if got := p.byWorker(); len(got[other]) != 1 || got[other][0].Execution != a.Execution {
+				t.Errorf("sent %v after %s did not accept", got, deaf)
+			}
+		}
+	})
+}
+
 // A worker that messages reach does not claim from the queues that the courier carries, and claims from the
 // others. A worker without a mailbox claims from all, and so does each worker while the broker is away.
 func TestClaimsAndMessages(t *testing.T) {
