@@ -88,7 +88,9 @@ func (c *Accept) apply(w *world) (Reply, error) {
 		return Reply{}, refuseExternal(op, x)
 	}
 	mine := e.Worker == c.Worker && e.Token == c.Token
-	if mine && e.State == belay.Running {
+	// A run that a claim began is answered only to that claim, whose reply may be on its way: a forged message that
+	// names the run must not make the worker begin it twice.
+	if mine && e.State == belay.Running && e.ClaimNo < 0 {
 		return Reply{Claims: []Claimed{w.claimed(e)}, Replayed: true}, nil
 	}
 	// A failing health probe takes nothing from a worker, so the worker may still accept.
