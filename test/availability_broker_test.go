@@ -81,7 +81,8 @@ func (s tasks) reaches(name string) {
 		id := warm.submit(file, `"scheduled_timeout":"300ms"`) // a worker that a test has stopped may get the message
 		s.finishedBy(id, name)
 		all := s.history(id)
-		if i := slices.IndexFunc(all, func(ev belay.Event) bool { return ev.Kind == "started" }); all[i-1].Kind == "scheduled" {
+		i := slices.IndexFunc(all, func(ev belay.Event) bool { return ev.Kind == "started" })
+		if all[i-1].Kind == "scheduled" {
 			return
 		}
 	}

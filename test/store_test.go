@@ -101,9 +101,9 @@ func events(t *testing.T, c eventful, id belay.ExecutionID) []belay.Event {
 	}
 }
 
-// wellFormed checks a history against G1, G2, G7 and G15: it has no gap, tokens grow with each
-// claim (a worker accepts under the token under which the execution was scheduled to it), every effect of an owner has the newest token, each generation has one end, and no event
-// of an owner follows that end.
+// wellFormed checks a history against G1, G2, G7 and G15: it has no gap, tokens grow with each claim (a worker
+// accepts under the token under which the execution was scheduled to it), every effect of an owner has the newest
+// token, each generation has one end, and no event of an owner follows that end.
 func wellFormed(t *testing.T, events []belay.Event) {
 	t.Helper()
 	var newest belay.Token

@@ -38,8 +38,8 @@ func g14(f *finding) {
 				f.Count("message expired")
 				before := s.Events[i-1]
 				if waited := ev.At.Sub(before.At); before.Kind != "scheduled" || waited < f.MessageTTL-time.Second {
-					f.Violation(s, "a dead letter ended %s under token %d after %s, and messages wait for %s", before.Kind,
-						ev.Token, waited, f.MessageTTL)
+					f.Violation(s, "a dead letter ended %s under token %d after %s, and messages wait for %s",
+						before.Kind, ev.Token, waited, f.MessageTTL)
 				}
 			}
 		}
@@ -64,8 +64,8 @@ func g14accepted(f *finding, s *story, a *attempt) {
 		until = a.End.At
 	}
 	if waited := until.Sub(a.At); waited > acceptedBy && f.calmly(a, until) {
-		f.Violation(s, "it was scheduled to %s under token %d at %s, and not accepted for %s", f.sessions[a.Worker].Name,
-			a.Token, a.At.Format(clock), waited)
+		f.Violation(s, "it was scheduled to %s under token %d at %s, and not accepted for %s",
+			f.sessions[a.Worker].Name, a.Token, a.At.Format(clock), waited)
 	}
 }
 
@@ -107,10 +107,10 @@ func (m *vandalOfMessages) report(b *book, sent float64) {
 			}
 		}
 	}
-	fmt.Fprintf(os.Stdout, "%s: %d executions, %d runs by messages (%.0f messages confirmed since the last start of the "+
-		"servers), %d by claims; faults: %s\n", m.store, len(b.stories), messages, sent, claims, promise.List(b.Faults))
-	fmt.Fprintf(os.Stdout, "scheduled to accepted: %s; submitted to started: %s; without faults, scheduled to accepted: %s; "+
-		"settled %s after the last fault; slow: %q\n", promise.Quantiles(accepted), promise.Quantiles(picked),
+	fmt.Fprintf(os.Stdout, "%s: %d executions, %d runs by messages (%.0f messages confirmed since the last start "+
+		"of the servers), %d by claims; faults: %s\n", m.store, len(b.stories), messages, sent, claims, promise.List(b.Faults))
+	fmt.Fprintf(os.Stdout, "scheduled to accepted: %s; submitted to started: %s; without faults, "+
+		"scheduled to accepted: %s; settled %s after the last fault; slow: %q\n", promise.Quantiles(accepted), promise.Quantiles(picked),
 		promise.Quantiles(after), b.Settled.Sub(b.Healed).Round(10*time.Millisecond), slow)
 	if messages < 50 || short() && messages < claims/4 || sent == 0 {
 		m.t.Errorf("only %d of %d runs came by messages", messages, messages+claims)

@@ -210,56 +210,68 @@ func (m *vandalOfMessages) mailboxes(ctx context.Context) map[belay.WorkerID]str
 func (m *vandalOfMessages) vandalize(ctx context.Context, length time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
-	small := []func(*amqp.Channel, map[belay.WorkerID]string){m.purge, m.remove, m.repeat, m.repeat, m.hold}
+	small := []func(*amqp.Connection, map[belay.WorkerID]string){m.purge, m.remove, m.repeat, m.hold, m.repeat}
 	large := []func(context.Context){m.freeze, m.closeConnections}
 	if !short() { // a start of RabbitMQ takes five seconds and more
 		large = append(large, m.kill, m.restart)
 	}
-	next := time.Now().Add(length / 6)
-	for n, k := m.r.IntN(len(small)), 0; pause(ctx, between(m.r, 50*time.Millisecond, 250*time.Millisecond)) == nil; n++ {
+	every := min(length/3, 6*time.Second)
+	next := time.Now().Add(every)
+	for n, k := 0, 0; pause(ctx, between(m.r, 20*time.Millisecond, 150*time.Millisecond)) == nil; n++ {
 		if time.Now().After(next) {
 			large[k%len(large)](ctx)
 			k++
-			next = time.Now().Add(max(length/8, time.Second))
+			next = time.Now().Add(every)
 			continue
 		}
-		m.through(func(c *amqp.Channel) { small[n%len(small)](c, m.mailboxes(ctx)) })
+		m.through(func(c *amqp.Connection) { small[n%len(small)](c, m.mailboxes(ctx)) })
 	}
 }
 
-// through opens a channel to RabbitMQ for some calls, whose errors do not matter.
-func (m *vandalOfMessages) through(f func(*amqp.Channel)) {
+// through opens a connection to RabbitMQ for some calls, whose errors do not matter.
+func (m *vandalOfMessages) through(f func(*amqp.Connection)) {
 	conn, err := amqp.DialConfig(m.mq.URL(m.vhost), amqp.Config{Dial: amqp.DefaultDial(2 * time.Second)})
+	if err == nil {
+		f(conn)
+		_ = conn.CloseDeadline(time.Now().Add(time.Second))
+	}
+}
+
+// on makes one call on a channel of its own, because an error ends the channel, and counts a fault if it succeeds.
+func (m *vandalOfMessages) on(conn *amqp.Connection, kind string, call func(*amqp.Channel) error) {
+	c, err := conn.Channel()
 	if err != nil {
 		return
 	}
-	defer func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) }()
-	if c, err := conn.Channel(); err == nil {
-		f(c)
+	if call(c) == nil {
+		m.fault(kind)
 	}
+	_ = c.Close()
 }
 
 // purge deletes all messages.
-func (m *vandalOfMessages) purge(c *amqp.Channel, all map[belay.WorkerID]string) {
+func (m *vandalOfMessages) purge(conn *amqp.Connection, all map[belay.WorkerID]string) {
 	for _, queue := range all {
-		if _, err := c.QueuePurge(queue, false); err == nil {
-			m.fault("queue purged")
-		}
+		m.on(conn, "queue purged", func(c *amqp.Channel) error {
+			_, err := c.QueuePurge(queue, false)
+			return err
+		})
 	}
 }
 
 // remove deletes all queues of workers.
-func (m *vandalOfMessages) remove(c *amqp.Channel, all map[belay.WorkerID]string) {
+func (m *vandalOfMessages) remove(conn *amqp.Connection, all map[belay.WorkerID]string) {
 	for _, queue := range all {
-		if _, err := c.QueueDelete(queue, false, false, false); err == nil {
-			m.fault("queue deleted")
-		}
+		m.on(conn, "queue deleted", func(c *amqp.Channel) error {
+			_, err := c.QueueDelete(queue, false, false, false)
+			return err
+		})
 	}
 }
 
 // repeat sends messages of executions that are scheduled or run, messages of some time ago in another order, and
 // messages to the wrong worker and with the wrong token.
-func (m *vandalOfMessages) repeat(c *amqp.Channel, all map[belay.WorkerID]string) {
+func (m *vandalOfMessages) repeat(conn *amqp.Connection, all map[belay.WorkerID]string) {
 	page, err := m.servers[0].hasty.Executions(m.t.Context(), belay.Filter{
 		States: []belay.State{belay.Scheduled, belay.Running}, Children: true, Limit: 30,
 	})
@@ -281,8 +293,8 @@ func (m *vandalOfMessages) repeat(c *amqp.Channel, all map[belay.WorkerID]string
 	m.old = m.old[max(0, len(m.old)-300):]
 	for _, x := range now {
 		body, err := json.Marshal(x)
-		if err == nil && x.queue != "" && m.send(c, x.queue, body) == nil {
-			m.fault("message repeated or forged")
+		if err == nil && x.queue != "" {
+			m.on(conn, "message repeated or forged", func(c *amqp.Channel) error { return m.send(c, x.queue, body) })
 		}
 	}
 }
@@ -294,29 +306,26 @@ func (m *vandalOfMessages) send(c *amqp.Channel, queue string, body []byte) erro
 }
 
 // hold takes messages out of the queues of workers for a while, and puts them back in another order.
-func (m *vandalOfMessages) hold(c *amqp.Channel, all map[belay.WorkerID]string) {
-	from := make(map[string]<-chan amqp.Delivery)
-	for _, queue := range all {
-		if d, err := c.ConsumeWithContext(m.t.Context(), queue, "", true, false, false, false, nil); err == nil {
-			from[queue] = d
+func (m *vandalOfMessages) hold(conn *amqp.Connection, all map[belay.WorkerID]string) {
+	taken := make(map[string][]amqp.Delivery)
+	for until := time.Now().Add(between(m.r, 200*time.Millisecond, 600*time.Millisecond)); time.Now().Before(until); {
+		for _, queue := range all {
+			c, err := conn.Channel()
+			if err != nil {
+				return
+			}
+			if d, is, err := c.Get(queue, true); err == nil && is {
+				taken[queue] = append(taken[queue], d)
+			}
+			_ = c.Close()
 		}
 	}
-	_ = pause(m.t.Context(), between(m.r, 100*time.Millisecond, 600*time.Millisecond))
-	_ = c.Close()
-	m.through(func(c *amqp.Channel) {
-		for queue, d := range from {
-			var taken []amqp.Delivery
-			for x := range d {
-				taken = append(taken, x)
-			}
-			slices.Reverse(taken)
-			for i := range taken {
-				if m.send(c, queue, taken[i].Body) == nil {
-					m.fault("message delayed")
-				}
-			}
+	for queue, some := range taken {
+		slices.Reverse(some)
+		for i := range some {
+			m.on(conn, "message delayed", func(c *amqp.Channel) error { return m.send(c, queue, some[i].Body) })
 		}
-	})
+	}
 }
 
 func (m *vandalOfMessages) freeze(ctx context.Context) {
