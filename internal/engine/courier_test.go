@@ -19,8 +19,9 @@ type courier struct {
 	mu      sync.Mutex
 	down    bool // it has no connection
 	sent    []engine.Assigned
-	removed []string // queues
-	err     error    // the error of each Send
+	removed []string      // queues
+	err     error         // the error of each Send
+	hang    chan struct{} // Send waits until it is closed; nil if Send does not wait
 }
 
 func (c *courier) Carries(queue string) bool { return queue == "sent" }
@@ -35,7 +36,17 @@ func (c *courier) Open(_ context.Context, w belay.WorkerID) (string, error) {
 	return "to " + w.String(), nil
 }
 
-func (c *courier) Send(_ context.Context, queue string, a engine.Assigned) error {
+func (c *courier) Send(ctx context.Context, queue string, a engine.Assigned) error {
+	c.mu.Lock()
+	hang := c.hang
+	c.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -296,6 +307,32 @@ func TestAnOutageWakesClaims(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if synctest.Wait(); len(p.taken) != 1 {
 			t.Errorf("%d are claimed after the broker has gone", len(p.taken))
+		}
+	})
+}
+
+// While the broker does not answer, workers claim what is due, however many messages are on their way. When it
+// answers again, executions go out by messages.
+func TestABrokerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 500)
+		p.courier.hang = make(chan struct{})
+		p.claimBeside("a", 1)
+		p.send(400) // more than may be on their way
+		time.Sleep(3 * time.Second)
+		p.submit(belay.Submission{Queue: "sent"})
+		time.Sleep(time.Second)
+		if synctest.Wait(); len(p.taken) != 1 {
+			t.Errorf("%d are claimed while the broker hangs", len(p.taken))
+		}
+		close(p.courier.hang)
+		if got := p.byWorker(); len(got["a"]) != 400 {
+			t.Errorf("%d messages went out after the broker had hung", len(got["a"]))
+		}
+		p.claimBeside("a", 1)
+		if got := p.send(1); len(got["a"]) != 1 {
+			t.Errorf("sent %v when the broker works again", got)
 		}
 	})
 }

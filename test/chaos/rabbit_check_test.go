@@ -107,11 +107,15 @@ func (m *vandalOfMessages) report(b *book, sent float64) {
 			}
 		}
 	}
-	fmt.Fprintf(os.Stdout, "%s: %d executions, %d runs by messages (%.0f messages confirmed since the last start "+
-		"of the servers), %d by claims; faults: %s\n", m.store, len(b.stories), messages, sent, claims, promise.List(b.Faults))
-	fmt.Fprintf(os.Stdout, "scheduled to accepted: %s; submitted to started: %s; without faults, "+
-		"scheduled to accepted: %s; settled %s after the last fault; slow: %q\n", promise.Quantiles(accepted), promise.Quantiles(picked),
+	fmt.Fprintf(os.Stdout, "%s: %d executions, %d runs by messages, %d by claims; %.0f messages since the last start\n",
+		m.store, len(b.stories), messages, claims, sent)
+	fmt.Fprintf(os.Stdout, "faults: %s\nscheduled to accepted: %s\nsubmitted to started: %s\n", promise.List(b.Faults),
+		promise.Quantiles(accepted), promise.Quantiles(picked))
+	fmt.Fprintf(os.Stdout, "after the last fault, scheduled to accepted: %s; settled %s after that fault; slow: %q\n",
 		promise.Quantiles(after), b.Settled.Sub(b.Healed).Round(10*time.Millisecond), slow)
+	if len(after) == 0 {
+		m.t.Error("no execution came by a message after the last fault")
+	}
 	if messages < 50 || short() && messages < claims/4 || sent == 0 {
 		m.t.Errorf("only %d of %d runs came by messages", messages, messages+claims)
 	}
