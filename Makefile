@@ -260,26 +260,26 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history wh
 
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
 	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 30m ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos
 chaos: $(REPORT) ## three minutes of kills and partitions of real servers, workers and their stores: SEED=n for the plan of a verdict, FOR=1m for less, STORE=sqlite for one store
-	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
+	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux rabbitmq-server
 	@$(CHAOS) -timeout 0 ./test/chaos -args -for $(or $(FOR),3m) $(if $(SEED),-seed $(SEED)) $(if $(STORE),-store $(STORE)) | $(REPORT) -v
 
 .PHONY: chaos-short chaos-long
 chaos-short: $(REPORT)
-	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
+	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux rabbitmq-server
 	@$(CHAOS) -timeout 10m ./test/chaos -args -for 1m | $(REPORT) -v
 
 chaos-long: $(REPORT)
-	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux
+	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux rabbitmq-server
 	@$(CHAOS) -timeout 2h ./test/chaos -args -for $(LONG) | $(REPORT) -v
 
 .PHONY: bench

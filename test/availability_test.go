@@ -40,10 +40,14 @@ func taskProcess() error {
 	if err != nil {
 		return err
 	}
-	w := worker.New(b, worker.Options{
+	o := worker.Options{
 		Name: os.Getenv(nameEnv), Concurrency: 1, TTL: taskTTL, Heartbeat: taskBeat, Grace: patience, Log: quiet,
-		Process: belay.Process{Host: "elsewhere.test", PID: os.Getpid()},
-	})
+		Process: belay.Process{Host: "elsewhere.test", PID: os.Getpid()}, Broker: os.Getenv(brokerEnv),
+	}
+	if os.Getenv(patientEnv) != "" {
+		o.TTL = patience
+	}
+	w := worker.New(b, o)
 	worker.Register(w, "task", func(ctx context.Context, in task) (string, error) {
 		if err := os.WriteFile(in.Begun, nil, 0o600); err != nil {
 			return "", err
@@ -66,27 +70,40 @@ func taskProcess() error {
 type tasks struct {
 	*place
 	api
-	t *testing.T
+	t     *testing.T
+	terms string // fields of the policy of each task
+	vhost string // the virtual host through which executions reach the workers; "" if the workers claim them
 }
 
 func newTasks(t *testing.T, args ...string) tasks {
 	t.Helper()
-	t.Parallel()
 	p := newPlace(t)
 	_, a := p.serve(args...)
-	return tasks{p, a, t}
+	return tasks{place: p, api: a, t: t}
 }
 
-// hire starts a worker and waits until its session is open.
-func (s tasks) hire(name string) *started {
+// hire starts a worker and waits until its session is open and executions reach it.
+func (s tasks) hire(name string, env ...string) *started {
 	s.t.Helper()
-	x := s.start(s.role("tasks", urlEnv+"="+s.url, nameEnv+"="+name))
+	x := s.start(s.role("tasks", append(env, urlEnv+"="+s.url, nameEnv+"="+name)...))
 	x.until("the worker is connected", func() bool { return s.state(name) == "open" })
+	if s.vhost != "" {
+		s.reaches(name)
+	}
 	return x
 }
 
 // state returns the state of a worker's session.
 func (s tasks) state(name string) string {
+	s.t.Helper()
+	if w := s.session(name); !w.ID.IsZero() {
+		return w.State.String()
+	}
+	return ""
+}
+
+// session returns the session of a worker, or nothing if there is none.
+func (s tasks) session(name string) belay.Worker {
 	s.t.Helper()
 	r := s.reader()
 	defer r.Close()
@@ -94,20 +111,23 @@ func (s tasks) state(name string) string {
 	must(s.t, err)
 	for _, w := range all {
 		if w.Name == name {
-			return w.State.String()
+			return w
 		}
 	}
-	return ""
+	return belay.Worker{}
 }
 
 // submit submits a task. policy has the fields of its policy.
 func (s tasks) submit(name, policy string) belay.ExecutionID {
 	s.t.Helper()
-	if policy != "" {
-		policy = "," + policy
+	fields := ""
+	for _, more := range []string{policy, s.terms} {
+		if more != "" {
+			fields += "," + more
+		}
 	}
 	body := fmt.Sprintf(`{"workflow":"task","input":{"begun":%q,"free":%q}%s}`, s.path(name+".begun"),
-		s.path(name+".free"), policy)
+		s.path(name+".free"), fields)
 	return parse(s.t, s.want(http.StatusCreated, "POST", "/v1/executions", body).string("id"))
 }
 
@@ -170,25 +190,38 @@ const (
 // runs again, and another worker finishes it.
 func TestWorkerAvailability(t *testing.T) {
 	t.Parallel()
-	for _, s := range []struct {
-		name          string
-		fail, recover func(t *testing.T)
-	}{
-		{"worker stops mid-execution", stopsAndFails, stopsAndRecovers},
-		{"worker never picks up the task", neverPicksUpAndFails, neverPicksUpAndRecovers},
-		{"all workers down", allDownAndFails, allDownAndRecovers},
-		{"worker stops gracefully", stopsGracefullyAndFails, stopsGracefullyAndRecovers},
-		{"message expires in queue", expiresAndFails, expiresAndRecovers},
-	} {
-		t.Run(s.name+"/fail", s.fail)
-		t.Run(s.name+"/recover", s.recover)
+	for _, c := range append(scenarios, scenario{
+		"message expires in queue", []string{"--defaults-start-timeout", "500ms"}, expiresAndFails, expiresAndRecovers,
+	}) {
+		t.Run(c.name+"/fail", func(t *testing.T) {
+			t.Parallel()
+			c.fail(newTasks(t, c.toFail...))
+		})
+		t.Run(c.name+"/recover", func(t *testing.T) {
+			t.Parallel()
+			c.recover(newTasks(t))
+		})
 	}
+}
+
+// scenario is a scenario of the requirement.
+type scenario struct {
+	name          string
+	toFail        []string // arguments of the server
+	fail, recover func(tasks)
+}
+
+// scenarios are those that are the same for workers that pull their work and for workers that get messages.
+var scenarios = []scenario{
+	{"worker stops mid-execution", nil, stopsAndFails, stopsAndRecovers},
+	{"worker never picks up the task", nil, neverPicksUpAndFails, neverPicksUpAndRecovers},
+	{"all workers down", []string{"--defaults-on-no-worker", "fail"}, allDownAndFails, allDownAndRecovers},
+	{"worker stops gracefully", nil, stopsGracefullyAndFails, stopsGracefullyAndRecovers},
 }
 
 // stopsAndFails kills one worker, whose execution has the policy on_lost: fail, and stops another,
 // whose execution has a run timeout that is over before the worker's session expires.
-func stopsAndFails(t *testing.T) {
-	s := newTasks(t)
+func stopsAndFails(s tasks) {
 	one := s.hire("one")
 	lost := s.submit("lost", `"on_lost":"fail"`)
 	s.begins("lost")
@@ -200,12 +233,11 @@ func stopsAndFails(t *testing.T) {
 	s.failed(hung, "run timeout: the run lasted longer than 1s", "execution_timeout_monitor")
 	s.failed(lost, "worker one was lost: no heartbeat within its TTL of 2s", "reaper")
 	if state := s.state("one"); state != "lost" {
-		t.Errorf("the worker that stopped is %s", state)
+		s.t.Errorf("the worker that stopped is %s", state)
 	}
 }
 
-func stopsAndRecovers(t *testing.T) {
-	s := newTasks(t)
+func stopsAndRecovers(s tasks) {
 	one := s.hire("one")
 	killed := s.submit("killed", "")
 	s.begins("killed")
@@ -214,22 +246,21 @@ func stopsAndRecovers(t *testing.T) {
 	s.begins("hung")
 	two.signal(syscall.SIGSTOP)
 	one.signal(syscall.SIGKILL)
-	until(t, "both workers are lost", func() bool { return s.state("one") == "lost" && s.state("two") == "lost" })
+	until(s.t, "both workers are lost", func() bool { return s.state("one") == "lost" && s.state("two") == "lost" })
 	s.free("killed")
 	s.free("hung")
 	s.hire("three")
 	for _, id := range []belay.ExecutionID{killed, hung} {
 		s.finishedBy(id, "three")
 		if all := s.history(id); count(all, "lost") != 1 {
-			t.Errorf("it was not lost once\n%s", show(all))
+			s.t.Errorf("it was not lost once\n%s", show(all))
 		}
 	}
 	two.signal(syscall.SIGCONT)
 }
 
 // neverPicksUpAndFails: the only worker is connected and has no free slot.
-func neverPicksUpAndFails(t *testing.T) {
-	s := newTasks(t)
+func neverPicksUpAndFails(s tasks) {
 	one := s.hire("one")
 	first := s.submit("first", `"start_timeout":"500ms"`)
 	s.begins("first")
@@ -242,8 +273,7 @@ func neverPicksUpAndFails(t *testing.T) {
 	one.wait(patience).want(0)
 }
 
-func neverPicksUpAndRecovers(t *testing.T) {
-	s := newTasks(t)
+func neverPicksUpAndRecovers(s tasks) {
 	s.hire("one")
 	first := s.submit("first", "")
 	s.begins("first")
@@ -259,13 +289,12 @@ func neverPicksUpAndRecovers(t *testing.T) {
 
 // allDownAndFails: an execution is submitted while no worker is connected; in the second part, the
 // last worker dies while one execution runs and another waits for a slot.
-func allDownAndFails(t *testing.T) {
-	s := newTasks(t, "--defaults-on-no-worker", "fail")
+func allDownAndFails(s tasks) {
 	alone := s.submit("alone", "")
 	s.failed(alone, noWorkers, "dispatcher")
 	const slow = 30 * time.Second // the default of the setting timeout_check_interval
 	if x := s.execution(alone); x.FinishedAt.Sub(x.CreatedAt) > slow/2 {
-		t.Errorf("it failed after %s, not immediately", x.FinishedAt.Sub(x.CreatedAt))
+		s.t.Errorf("it failed after %s, not immediately", x.FinishedAt.Sub(x.CreatedAt))
 	}
 	one := s.hire("one")
 	first := s.submit("first", "")
@@ -277,15 +306,14 @@ func allDownAndFails(t *testing.T) {
 	s.failed(first, noWorkers, "dispatcher")
 }
 
-func allDownAndRecovers(t *testing.T) {
-	s := newTasks(t)
+func allDownAndRecovers(s tasks) {
 	one := s.hire("one")
 	first := s.submit("first", "")
 	s.begins("first")
 	second := s.submit("second", "")
 	one.signal(syscall.SIGKILL)
-	until(t, "the worker is lost", func() bool { return s.state("one") == "lost" })
-	until(t, "explain says that no worker is there", func() bool {
+	until(s.t, "the worker is lost", func() bool { return s.state("one") == "lost" })
+	until(s.t, "explain says that no worker is there", func() bool {
 		return strings.Contains(s.belay("explain", second.String()).want(0).out, "no worker")
 	})
 	s.neverStarted(second)
@@ -298,8 +326,7 @@ func allDownAndRecovers(t *testing.T) {
 
 // stopsGracefullyAndFails: a worker that drains claims nothing more. So a new execution with the
 // policy on_no_worker: fail fails, but the run that the worker already has finishes.
-func stopsGracefullyAndFails(t *testing.T) {
-	s := newTasks(t)
+func stopsGracefullyAndFails(s tasks) {
 	one := s.hire("one")
 	first := s.submit("first", "")
 	s.begins("first")
@@ -308,24 +335,23 @@ func stopsGracefullyAndFails(t *testing.T) {
 	one.signal(syscall.SIGTERM)
 	s.failed(waiting, noWorkers, "dispatcher")
 	if state := s.state("one"); state != "draining" {
-		t.Errorf("the worker is %s", state)
+		s.t.Errorf("the worker is %s", state)
 	}
 	s.failed(s.submit("late", `"on_no_worker":"fail"`), noWorkers, "dispatcher")
 	s.free("first")
 	s.finishedBy(first, "one")
 	one.wait(patience).want(0)
 	if state := s.state("one"); state != "drained" {
-		t.Errorf("the worker is %s", state)
+		s.t.Errorf("the worker is %s", state)
 	}
 }
 
-func stopsGracefullyAndRecovers(t *testing.T) {
-	s := newTasks(t)
+func stopsGracefullyAndRecovers(s tasks) {
 	one := s.hire("one")
 	first := s.submit("first", "")
 	s.begins("first")
 	one.signal(syscall.SIGTERM)
-	until(t, "the worker drains", func() bool { return s.state("one") == "draining" })
+	until(s.t, "the worker drains", func() bool { return s.state("one") == "draining" })
 	second := s.submit("second", "")
 	s.free("first")
 	s.free("second")
@@ -339,23 +365,22 @@ func stopsGracefullyAndRecovers(t *testing.T) {
 // expiresAndFails: no worker claims an execution within the start timeout of the server. In systems
 // that push work to their workers, the TTL of messages corresponds to this timeout. The execution
 // leaves a dead letter, and a worker that starts later does not run the execution.
-func expiresAndFails(t *testing.T) {
-	s := newTasks(t, "--defaults-start-timeout", "500ms")
+func expiresAndFails(s tasks) {
 	id := s.submit("expired", "")
 	s.free("expired")
 	s.failed(id, notPickedUp, "execution_timeout_monitor")
-	until(t, "the metrics count the dead letter", func() bool {
+	until(s.t, "the metrics count the dead letter", func() bool {
 		return strings.Contains(s.want(http.StatusOK, "GET", "/metrics", "").text, `belay_dead_letters{reason="timeout"} 1`)
 	})
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(s.data, "belay.db")+"?mode=ro")
-	must(t, err)
+	must(s.t, err)
 	defer db.Close()
 	var text string
 	var by int
-	must(t, db.QueryRow("SELECT message, failed_by FROM dead_letters WHERE execution = ? AND resolution IS NULL",
+	must(s.t, db.QueryRow("SELECT message, failed_by FROM dead_letters WHERE execution = ? AND resolution IS NULL",
 		id[:]).Scan(&text, &by))
 	if !strings.HasPrefix(text, notPickedUp) || belay.FailedBy(by) != belay.FailedByMonitor {
-		t.Errorf("the dead letter says %q, by %s", text, belay.FailedBy(by))
+		s.t.Errorf("the dead letter says %q, by %s", text, belay.FailedBy(by))
 	}
 	s.hire("one")
 	later := s.submit("later", "")
@@ -364,14 +389,13 @@ func expiresAndFails(t *testing.T) {
 	s.neverStarted(id)
 }
 
-func expiresAndRecovers(t *testing.T) {
-	s := newTasks(t)
+func expiresAndRecovers(s tasks) {
 	id := s.submit("patient", "")
 	s.free("patient")
 	s.failed(s.submit("short", `"start_timeout":"500ms"`), notPickedUp, "execution_timeout_monitor")
 	s.neverStarted(id) // no worker claims "patient", although it has waited for longer than "short"
 	if state := s.execution(id).State; state != belay.Pending {
-		t.Errorf("it is %s", state)
+		s.t.Errorf("it is %s", state)
 	}
 	s.hire("one")
 	s.finishedBy(id, "one")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,7 +27,8 @@ type place struct {
 	root string
 	data string
 	cwd  string
-	as   int // the user id that belay runs as; 0 for the user of the test
+	as   int      // the user id that belay runs as; 0 for the user of the test
+	more []string // further environment variables of belay and of the roles
 }
 
 func newPlace(t *testing.T) *place {
@@ -57,7 +59,7 @@ func (p *place) environment(more ...string) []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.path("home"), "TMPDIR=" + p.path("tmp"), "LANG=C.UTF-8",
 		"BELAY_DATA=" + p.data,
-	}, more...)
+	}, slices.Concat(p.more, more)...)
 }
 
 // command returns a belay command that has not been started.

@@ -97,12 +97,13 @@ func (s *session) won(number int64, assignments []belay.Assignment) {
 	s.begin(runs, func() { s.claimSeen = number })
 }
 
-// begin starts runs. seen notes under the lock that their reply has arrived, so that no heartbeat in between makes the
-// store release them.
+// begin starts runs that the worker does not have yet. seen notes under the lock that their reply has arrived, so that
+// no heartbeat in between makes the store release them.
 func (s *session) begin(runs []*run.Run, seen func()) {
 	s.mu.Lock()
 	seen()
 	lost := s.lost
+	runs = slices.DeleteFunc(runs, func(r *run.Run) bool { return s.index[r.ID()] != nil }) // answered before
 	if !lost {
 		s.held = append(s.held, runs...)
 		for _, r := range runs {

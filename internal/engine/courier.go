@@ -41,6 +41,8 @@ const (
 	sending = 256
 	// idleLook is how often the scheduler looks for a worker while none can take what is due.
 	idleLook = time.Second
+	// late is how long the broker may take to confirm a message until workers claim, because the broker may hang.
+	late = 2 * time.Second
 	// firstShun and lastShun are how long a worker gets no messages after one or several messages to it
 	// failed. Meanwhile it claims, as if it had no broker.
 	firstShun, lastShun = time.Second, time.Minute
@@ -60,6 +62,7 @@ type scheduler struct {
 	passes int64  // how often assign ran; likewise
 
 	mu        sync.Mutex
+	overdue   int // messages on their way that are late
 	shuns     map[belay.WorkerID]shun
 	mailboxes map[belay.WorkerID]string // of sessions that have not ended, as far as this server knows
 }
@@ -154,7 +157,7 @@ func (s *scheduler) pass(ctx context.Context) (machine.Time, error) {
 		if len(lanes) == 0 {
 			return next, nil
 		}
-		if !s.courier.Ready() {
+		if !s.ready() {
 			s.engine.dispatcher.wakeTakers(lanes)
 			return now.Add(idleLook), nil
 		}
@@ -269,12 +272,18 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won 
 // send sends a message in the background. If that fails, the execution is due again, and for a while the
 // worker claims instead of getting messages.
 func (s *scheduler) send(ctx context.Context, queue string, a Assigned) {
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return
-	}
+	late := time.AfterFunc(late, func() { s.delayed(1) })
 	s.sends.Go(func() {
+		defer func() {
+			if !late.Stop() {
+				s.delayed(-1)
+			}
+		}()
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		defer func() { <-s.slots }()
 		err := s.courier.Send(ctx, queue, a)
 		if err == nil {
@@ -299,7 +308,23 @@ func (s *scheduler) reaches(w belay.WorkerID, now machine.Time) bool {
 	s.mu.Lock()
 	x, shunned := s.shuns[w]
 	s.mu.Unlock()
-	return (!shunned || x.until <= now) && s.courier.Ready()
+	return (!shunned || x.until <= now) && s.ready()
+}
+
+// ready reports whether messages can be sent, and those that are on their way are not late.
+func (s *scheduler) ready() bool {
+	s.mu.Lock()
+	overdue := s.overdue
+	s.mu.Unlock()
+	return overdue == 0 && s.courier.Ready()
+}
+
+// delayed counts a message as late, or not any more, and wakes the scheduler.
+func (s *scheduler) delayed(by int) {
+	s.mu.Lock()
+	s.overdue += by
+	s.mu.Unlock()
+	s.nudge()
 }
 
 func (s *scheduler) shun(w belay.WorkerID) {

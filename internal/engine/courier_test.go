@@ -19,8 +19,9 @@ type courier struct {
 	mu      sync.Mutex
 	down    bool // it has no connection
 	sent    []engine.Assigned
-	removed []string // queues
-	err     error    // the error of each Send
+	removed []string      // queues
+	err     error         // the error of each Send
+	hang    chan struct{} // Send waits until it is closed; nil if Send does not wait
 }
 
 func (c *courier) Carries(queue string) bool { return queue == "sent" || queue == "also" }
@@ -35,7 +36,17 @@ func (c *courier) Open(_ context.Context, w belay.WorkerID) (string, error) {
 	return "to " + w.String(), nil
 }
 
-func (c *courier) Send(_ context.Context, queue string, a engine.Assigned) error {
+func (c *courier) Send(ctx context.Context, queue string, a engine.Assigned) error {
+	c.mu.Lock()
+	hang := c.hang
+	c.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -254,6 +265,28 @@ func TestTheSchedulerPrefersOtherWorkersAfterAFailure(t *testing.T) {
 	})
 }
 
+// An execution that its worker did not accept goes to another worker, although that one is busier.
+func TestTheSchedulerPrefersOtherWorkersAfterAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, names := range [][2]string{{"a", "b"}, {"d", "c"}} {
+			p := newPost(t)
+			deaf, other := names[0], names[1]
+			p.open(deaf, 10)
+			a := p.send(1, func(s *belay.Submission) {
+				s.Policy.ScheduledTimeout = belay.Duration(2 * time.Second)
+			})[deaf][0]
+			p.open(other, 2)
+			if got := p.send(1); len(got[other]) != 1 { // so that the other worker uses a larger share of its slots
+				t.Fatalf("sent %v", got)
+			}
+			time.Sleep(3 * time.Second)
+			if got := p.byWorker(); len(got[other]) != 1 || got[other][0].Execution != a.Execution {
+				t.Errorf("sent %v after %s did not accept", got, deaf)
+			}
+		}
+	})
+}
+
 // A worker that messages reach does not claim from the queues that the courier carries, and claims from the
 // others. A worker without a mailbox claims from all, and so does each worker while the broker is away.
 func TestClaimsAndMessages(t *testing.T) {
@@ -298,6 +331,32 @@ func TestAnOutageWakesClaims(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if synctest.Wait(); len(p.taken) != 1 {
 			t.Errorf("%d are claimed after the broker has gone", len(p.taken))
+		}
+	})
+}
+
+// While the broker does not answer, workers claim what is due, however many messages are on their way. When it
+// answers again, executions go out by messages.
+func TestABrokerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 500)
+		p.courier.hang = make(chan struct{})
+		p.claimBeside("a", 1)
+		p.send(400) // more than may be on their way
+		time.Sleep(3 * time.Second)
+		p.submit(belay.Submission{Queue: "sent"})
+		time.Sleep(time.Second)
+		if synctest.Wait(); len(p.taken) != 1 {
+			t.Errorf("%d are claimed while the broker hangs", len(p.taken))
+		}
+		close(p.courier.hang)
+		if got := p.byWorker(); len(got["a"]) != 400 {
+			t.Errorf("%d messages went out after the broker had hung", len(got["a"]))
+		}
+		p.claimBeside("a", 1)
+		if got := p.send(1); len(got["a"]) != 1 {
+			t.Errorf("sent %v when the broker works again", got)
 		}
 	})
 }

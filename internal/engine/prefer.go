@@ -11,7 +11,7 @@ import (
 
 const (
 	// preferOthers is how long after an execution is due again the dispatcher serves other workers
-	// before the worker on which its last run failed or was lost.
+	// before the worker on which its last run failed, was lost, or was never accepted.
 	preferOthers = 5 * time.Second
 	// maxFailedRuns is the number of failed or lost runs that the dispatcher remembers for each lane,
 	// and maxFailedLanes is the number of lanes for which it remembers any.
@@ -19,8 +19,8 @@ const (
 	maxFailedLanes = 1000
 )
 
-// failedRun is a run that failed or was lost. Its execution will run again and has not been claimed
-// since.
+// failedRun is a run that failed or was lost, or that its worker did not accept. Its execution will run
+// again and has not been claimed since.
 type failedRun struct {
 	execution belay.ExecutionID
 	worker    belay.WorkerID
@@ -34,13 +34,15 @@ type failedRun struct {
 // server forgets the runs.
 type failedRuns map[machine.LaneID][]failedRun
 
-// observe remembers the runs that failed or were lost in a batch, and forgets the runs whose
-// executions were claimed.
+// observe remembers the runs that failed, were lost or were not accepted in a batch, and forgets the runs
+// whose executions were claimed.
 func (f failedRuns) observe(b *batch) {
 	var failed map[belay.ExecutionID]*machine.Run
 	for _, r := range b.changes.Runs {
-		switch r.Outcome {
-		case belay.OutcomeFailed, belay.OutcomeTimedOut, belay.OutcomeLost:
+		untaken := r.Outcome == belay.OutcomeReleased && r.StartedSeq == 0
+		switch {
+		case untaken, r.Outcome == belay.OutcomeFailed, r.Outcome == belay.OutcomeTimedOut,
+			r.Outcome == belay.OutcomeLost:
 			if failed == nil {
 				failed = make(map[belay.ExecutionID]*machine.Run)
 			}

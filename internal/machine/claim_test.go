@@ -345,6 +345,8 @@ func TestScheduleAndAccept(t *testing.T) {
 	if len(runs) != 1 || runs[0].ScheduledSeq != 2 || runs[0].StartedSeq != 3 {
 		t.Errorf("run %+v", *runs[0])
 	}
+	claimed := s.run(w)
+	s.refused(&Accept{w, claimed.Execution, claimed.Token, 2}, belay.CodeConflict)
 }
 
 // A claim that assigns picks as other claims do, and its worker must accept what it picked: gates hold and park

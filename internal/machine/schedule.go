@@ -88,8 +88,10 @@ func (c *Accept) apply(w *world) (Reply, error) {
 		return Reply{}, refuseExternal(op, x)
 	}
 	mine := e.Worker == c.Worker && e.Token == c.Token
-	if mine && e.State == belay.Running {
-		if e.ClaimNo < 0 && -e.ClaimNo < c.Number {
+	// A run that a claim began is answered only to that claim, whose reply may be on its way: a forged message that
+	// names the run must not make the worker begin it twice.
+	if mine && e.State == belay.Running && e.ClaimNo < 0 {
+		if -e.ClaimNo < c.Number {
 			// The broker repeated the message. A heartbeat that gives up the former accept must not release the run.
 			e.ClaimNo = -c.Number
 			w.changed(e)

@@ -36,6 +36,15 @@
 // while they delete. The same seed gives the same faults at the same moments, but not the same
 // history, since the processes run freely.
 //
+// # RabbitMQ
+//
+// TestChaosOfMessages runs a world of each kind whose executions reach the workers through RabbitMQ, with the
+// clients and a part of the faults. Beside these faults, messages are purged, repeated, forged, and taken out of
+// their queues and put back in another order; queues are deleted; connections are closed; and RabbitMQ is stopped
+// and continued, killed and restarted (a short run leaves kills and restarts out, because RabbitMQ needs seconds to
+// start). Real processes cannot have bugs, so TestBugsOfMessagesAreCaught plants bugs into a server and its workers
+// in this process. TestRollingReplacement replaces all workers under load.
+//
 // # The two histories
 //
 // Every caller records the result of each call: ok, refused with the reason, or unknown. Workers

@@ -49,6 +49,9 @@ type record struct {
 	Read    time.Time      `json:"read"` // when the sessions were read
 	Open    []string       `json:"open"` // executions that had not ended when the test stopped waiting for them
 
+	// MessageTTL is how long messages wait in RabbitMQ; 0 without RabbitMQ.
+	MessageTTL time.Duration `json:"message_ttl,omitempty"`
+
 	Times  map[string]int `json:"times"` // the number of events that are not faults, by their name
 	Agents []*agentTale   `json:"agents"`
 	// The results after the end of the load.

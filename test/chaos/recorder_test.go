@@ -38,6 +38,11 @@ func (r *recorder) Claim(ctx context.Context, q belay.ClaimRequest) (belay.Claim
 	return recorded(r, "claim", &q, func() (belay.ClaimReply, error) { return r.Backend.Claim(ctx, q) })
 }
 
+// Accept begins the runs of executions that are scheduled to the worker, and records each.
+func (r *recorder) Accept(ctx context.Context, q belay.AcceptRequest) (belay.AcceptReply, error) {
+	return recorded(r, "accept", &q, func() (belay.AcceptReply, error) { return r.Backend.Accept(ctx, q) })
+}
+
 // Heartbeat renews a session.
 func (r *recorder) Heartbeat(ctx context.Context, q belay.Heartbeat) (belay.HeartbeatReply, error) {
 	return recorded(r, "heartbeat", &q, func() (belay.HeartbeatReply, error) { return r.Backend.Heartbeat(ctx, q) })

@@ -52,7 +52,10 @@ func workerProcess() error {
 	o := worker.Options{
 		Labels: map[string]string{slotLabel: slot},
 		Name:   os.Getenv(nameEnv), Concurrency: concurrency, TTL: nearTTL, Grace: 300 * time.Millisecond, Log: quiet,
-		Linger: 300 * time.Millisecond,
+		Linger: 300 * time.Millisecond, Broker: os.Getenv(brokerEnv),
+	}
+	if o.Broker != "" {
+		o.Heartbeat = beat
 	}
 	if os.Getenv(farEnv) != "" {
 		o.TTL, o.Heartbeat = farTTL, farBeat

@@ -47,6 +47,7 @@ type world struct {
 	servers []*server
 	workers []*slot
 	jobs    *jobs
+	more    []string // further environment variables of the processes
 }
 
 func newWorld(t *testing.T, store string, seed uint64) *world {
@@ -145,8 +146,9 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 // environment returns the environment of the processes, which contains no variables of the
 // developer except for PATH.
 func (w *world) environment(more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8"},
-		more...)
+	return slices.Concat([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8",
+	}, w.more, more)
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }

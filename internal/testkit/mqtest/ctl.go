@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,6 +158,19 @@ func (s *Server) Queue(t testing.TB, vhost, name string) (q Queue, ok bool) {
 	}
 	return q, true
 }
+
+// Names returns the names of the queues of a virtual host.
+func (s *Server) Names(t testing.TB, vhost string) (names []string) {
+	t.Helper()
+	out := s.Eval(t, fmt.Sprintf("[binary_to_list(element(4, amqqueue:get_name(Q))) || Q <- rabbit_amqqueue:list(%s)]",
+		erlang(vhost)))
+	for _, m := range quoted.FindAllStringSubmatch(out, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+var quoted = regexp.MustCompile(`"([^"]*)"`)
 
 // Purge deletes the messages of a queue that no consumer has received.
 func (s *Server) Purge(t testing.TB, vhost, queue string) {

@@ -174,6 +174,21 @@ func (s *Server) Stop() error { return s.end("TERM") }
 // it had confirmed.
 func (s *Server) Kill() error { return s.end("KILL") }
 
+// Freeze stops the process of the server, which keeps its connections, until the returned function is
+// called.
+func (s *Server) Freeze() (thaw func() error, err error) {
+	if s.outside != nil {
+		return nil, errors.New("the server of " + envURL + " must not be stopped by a test")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pid == 0 {
+		return nil, errors.New("the server is stopped")
+	}
+	pid := s.pid
+	return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, syscall.Kill(pid, syscall.SIGSTOP)
+}
+
 // Restart stops the server and starts it again.
 func (s *Server) Restart() error {
 	if err := s.Stop(); err != nil {

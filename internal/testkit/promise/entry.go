@@ -66,9 +66,9 @@ type Entry struct {
 	Cost     belay.Cost        `json:"cost,omitempty"`  // what a write reports, or the budget of an action or submission
 }
 
-// won reports whether the entry is a claim or a lock, with which a caller became the owner of an
+// won reports whether the entry is a claim, an accept or a lock, with which a caller became the owner of an
 // execution.
-func (e *Entry) won() bool { return e.Kind == "claim" || e.Kind == "lock" }
+func (e *Entry) won() bool { return e.Kind == "claim" || e.Kind == "accept" || e.Kind == "lock" }
 
 // op returns the id of the operation, which is the same in each repetition. The operation id of a
 // submission is the id of its execution.
@@ -101,7 +101,13 @@ func Entries(e Entry, request, reply any, to time.Time, err error) []Entry {
 	case []belay.Submission:
 		return submissions(e, r, reply, err)
 	case *belay.ClaimRequest:
-		return claims(e, r, reply)
+		got, _ := reply.(belay.ClaimReply)
+		e.Worker, e.Number = r.Worker, r.Number
+		return won(e, got.Assignments)
+	case *belay.AcceptRequest:
+		got, _ := reply.(belay.AcceptReply)
+		e.Worker, e.Number = r.Worker, -r.Number // the numbers of claims are others
+		return won(e, got.Assignments)
 	case *belay.LockRequest:
 		e.Execution, e.Worker = r.Execution, r.ID
 		if l, is := reply.(belay.Lock); is && err == nil {
@@ -176,17 +182,15 @@ func submissions(began Entry, all []belay.Submission, reply any, err error) []En
 	return out
 }
 
-// claims makes an entry for each execution that the claim won, or one entry for a claim that
+// won makes an entry for each execution that a claim or an accept won, or one entry for a call that
 // failed.
-func claims(e Entry, r *belay.ClaimRequest, reply any) []Entry {
-	e.Worker, e.Number = r.Worker, r.Number
+func won(e Entry, all []belay.Assignment) []Entry {
 	if e.End != OK {
 		return []Entry{e}
 	}
-	got, _ := reply.(belay.ClaimReply)
 	var out []Entry
-	for i := range got.Assignments {
-		a := &got.Assignments[i]
+	for i := range all {
+		a := &all[i]
 		e.lease(a.Lease)
 		e.Had = a.Checkpoints
 		out = append(out, e)
