@@ -78,6 +78,10 @@ func (x *explainer) scheduled(e *machine.Execution) {
 		ago(x.now, e.ScheduledAt))
 	for _, w := range x.workers {
 		x.fact("the worker is %q (%s); its last heartbeat was %s ago", w.Spec.Name, w.ID, ago(x.now, w.HeartbeatAt))
+		if queue := w.Mailbox(); queue != "" {
+			x.fact("its message is for the queue %s in RabbitMQ; if the message was lost, the reply to the worker's "+
+				"next heartbeat offers the execution", queue)
+		}
 	}
 	if e.CheckAt > x.now {
 		x.fact("if the worker does not accept it within %s, it is taken back", ago(e.CheckAt, x.now))

@@ -12,8 +12,8 @@ import (
 )
 
 // mutants are the planted bugs, at least one for each promise that is checked.
-var mutants = slices.Concat(otherMutants, gateMutants, resourceMutants, costMutants, repairMutants, mailboxMutants, scheduleMutants,
-	notifyMutants, targetMutants)
+var mutants = slices.Concat(otherMutants, gateMutants, resourceMutants, costMutants, repairMutants, mailboxMutants,
+	scheduleMutants, notifyMutants, targetMutants)
 
 var otherMutants = []*mutant{
 	{name: "tokens go back", meant: "G1", after: func(_ *world, m *mutantState, _ *machine.Rows,
