@@ -71,7 +71,7 @@ func (s *session) claims(ctx context.Context) {
 			}
 			delays.Wait(ctx, err)
 		case isClosed(turned):
-			repeat = true // this claim was cancelled because messages reach the worker no more
+			repeat = true // this claim was cancelled because messages begin to reach the worker, or end to
 		case belay.CodeOf(err) == belay.CodeConflict:
 			s.w.o.Log.Error("the server refused a claim; the worker abandons the claim", "worker", s.id,
 				"number", number, "error", err)
@@ -124,12 +124,12 @@ func (s *session) slots(ctx context.Context) int {
 	}
 }
 
-// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free, and a claim of a worker that
-// messages reach is cancelled as soon as they do not.
+// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free, and every claim when messages begin
+// to reach the worker or end to.
 func (s *session) claim(ctx context.Context, r belay.ClaimRequest, turned <-chan struct{}) (belay.ClaimReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait+claimReplyDelay)
 	defer cancel()
-	if !r.Messages {
+	if s.w.o.Broker == "" {
 		turned = nil
 	}
 	if r.Slots == 0 || turned != nil {

@@ -41,7 +41,7 @@ func (a *api) logs() {
 		doc: "JSON has the chunks with their numbers and times, and the content in base64. Accept: text/plain or " +
 			"application/octet-stream gives the content " +
 			"itself; with wait the answer follows the log for that long, or until the execution has ended.",
-		scopes: []belay.Scope{belay.ScopeRead}, stream: true,
+		scopes: []belay.Scope{belay.ScopeRead, belay.ScopeWorker}, stream: true,
 	}, a.log, func(d *document, op *huma.Operation) {
 		op.Responses["200"].Content = map[string]*huma.MediaType{
 			"application/json":         {Schema: d.schema(reflect.TypeFor[wire.Chunks](), "")},

@@ -33,7 +33,7 @@ var scopes = map[string][]belay.Scope{
 	"GET /v1/executions/{id}/events":                  {belay.ScopeRead},
 	"GET /v1/executions/{id}/explain":                 {belay.ScopeRead},
 	"GET /v1/executions/{id}/history":                 {belay.ScopeRead},
-	"GET /v1/executions/{id}/logs/{name}":             {belay.ScopeRead},
+	"GET /v1/executions/{id}/logs/{name}":             {belay.ScopeRead, belay.ScopeWorker},
 	"GET /v1/executions/{id}/token":                   {belay.ScopeRead},
 	"GET /v1/executions/{id}/signals":                 {belay.ScopeRead, belay.ScopeWorker},
 	"POST /v1/executions/{id}/signal":                 {belay.ScopeSubmit},
