@@ -124,8 +124,8 @@ func (s *session) slots(ctx context.Context) int {
 	}
 }
 
-// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free, and every claim when messages begin
-// to reach the worker or end to.
+// claim sends one claim. A claim for 0 slots is cancelled as soon as a slot is free, and every claim when messages
+// begin to reach the worker, or end to.
 func (s *session) claim(ctx context.Context, r belay.ClaimRequest, turned <-chan struct{}) (belay.ClaimReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait+claimReplyDelay)
 	defer cancel()
