@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Rule: the scope worker suffices for every call of belay worker, also for another attempt of a command, which continues
-// the log of the former one.
+// Rule: the scope worker suffices for every call of belay worker, also for another attempt of a command, which
+// continues the log of the former one.
 func TestAWorkersKeySufficesForRetries(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
