@@ -16,6 +16,7 @@ import (
 
 	"github.com/belaydev/belay/bench/jobs"
 	"github.com/belaydev/belay/bench/trial"
+	"github.com/belaydev/belay/internal/testkit/mqtest"
 )
 
 // bed is the test bed: the directory, the database and the programs that the trials (measurements
@@ -24,6 +25,7 @@ type bed struct {
 	dir      string
 	self     string
 	postgres *postgres
+	rabbit   *mqtest.Server
 	without  map[string]error // why a store or a contender is not available
 	belay    string           // the path of the binary
 	unserved error            // why there is no binary
@@ -63,6 +65,11 @@ func open(ctx context.Context, o options) (*bed, error) {
 	if b.uses("postgres", o) {
 		if b.postgres, err = startPostgres(); err != nil {
 			b.without["postgres"] = err
+		}
+	}
+	if b.any(o, func(p planned) bool { return p.Variant == trial.Rabbit }) {
+		if b.rabbit, err = mqtest.Open(); err != nil {
+			b.without["rabbitmq"] = err
 		}
 	}
 	if b.needs("temporal", o) && o.temporal == "" {
@@ -112,6 +119,9 @@ func (b *bed) close() {
 	if b.postgres != nil {
 		b.postgres.close()
 	}
+	if b.rabbit != nil {
+		_ = b.rabbit.Close() // its shell removes what is left
+	}
 	_ = os.RemoveAll(b.dir)
 }
 
@@ -140,7 +150,7 @@ func (b *bed) run(ctx context.Context, p planned) sample {
 	if served(p) && b.unserved != nil {
 		return sample{Error: b.unserved.Error()}
 	}
-	for _, what := range []string{p.store, p.Contender} {
+	for _, what := range []string{p.store, p.Contender, string(p.Variant)} {
 		if err := b.without[what]; err != nil {
 			return sample{Error: err.Error()}
 		}
@@ -176,6 +186,9 @@ func (b *bed) try(ctx context.Context, p planned) (trial.Sample, error) {
 		}
 		defer drop()
 		r.URL, r.Tools, r.Database = b.postgres.url(name), b.postgres.tools(), b.postgres.pid()
+	}
+	if p.Variant == trial.Rabbit {
+		r.Broker = b.rabbit.URL("/")
 	}
 	if p.Measure == trial.Parked {
 		beside, drop, err := b.beside(p, r.Dir)

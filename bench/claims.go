@@ -77,7 +77,13 @@ func claims() []claim {
 		}
 	}
 	slices.SortStableFunc(all[5:], func(a, b claim) int { return strings.Compare(a.Mine+a.What, b.Mine+b.What) })
+	const rabbit = "/postgres/belay/rabbitmq"
 	return append(append(all,
+		claim{Name: "executions by RabbitMQ", Mine: "drain" + rabbit, What: "rate", Aim: 5000, Floor: 2500, Unit: "/s"},
+		claim{Name: "executions by RabbitMQ, to pull", Mine: "drain" + rabbit, Others: []string{"drain" + pg},
+			What: "rate", Open: true},
+		claim{Name: "submit to start at 20/s by RabbitMQ, p95", Mine: "latency@20" + rabbit, What: "p95", Bound: true,
+			Aim: 10, Floor: 20, Unit: "ms"},
 		claim{Name: "submit to start at 500/s, p95", Mine: "latency@500" + pg, What: "p95", Bound: true, Aim: 7.5,
 			Floor: 15, Unit: "ms"},
 		claim{Name: "a lone lease, p50, to a lone commit", Mine: "lease" + pg, Others: []string{"lease" + pg},

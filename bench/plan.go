@@ -86,6 +86,8 @@ func (o options) sizes() sizes {
 var (
 	belayIn   = trial.Request{Contender: "belay", Variant: trial.Default}
 	belayHTTP = trial.Request{Contender: "belay", Variant: trial.HTTP}
+	// belayRabbit is Belay in the process, with dispatch through RabbitMQ.
+	belayRabbit = trial.Request{Contender: "belay", Variant: trial.Rabbit}
 	// belayThree is Belay through HTTP with three servers on one database.
 	belayThree = trial.Request{Contender: "belay", Variant: trial.Three}
 	peers      = []trial.Request{
@@ -177,6 +179,9 @@ func compare(m trial.Request) []planned {
 	if m.Measure != trial.Takeover {
 		all = append(all, with(belayIn, "postgres"))
 	}
+	if m.Measure == trial.Drain || m.Measure == trial.Latency {
+		all = append(all, with(belayRabbit, "postgres"))
+	}
 	for _, p := range peers {
 		temporal := p.Contender == "temporal"
 		if !slices.Contains(has[p.Contender], m.Measure) || temporal && m.Rate > 20 {
@@ -192,6 +197,9 @@ func compare(m trial.Request) []planned {
 	if m.Measure == trial.Drain || m.Measure == trial.Flow || m.Measure == trial.Steps || m.Measure == trial.Latency &&
 		m.Rate == 500 {
 		all = append(all, with(belayIn, "sqlite"), with(belayHTTP, "sqlite"))
+	}
+	if m.Measure == trial.Drain || m.Measure == trial.Latency && m.Rate == 500 {
+		all = append(all, with(belayRabbit, "sqlite"))
 	}
 	if m.Measure == trial.Flow || m.Measure == trial.Steps {
 		for _, p := range peers {

@@ -46,9 +46,10 @@ type Variant string
 const (
 	Default Variant = "default"
 	Tuned   Variant = "tuned"
-	HTTP    Variant = "http"  // Default, with server and worker in separate processes
-	Own     Variant = "own"   // the settings and numbers of the contender's own benchmark
-	Three   Variant = "three" // HTTP, with three servers on one database, each with a worker
+	HTTP    Variant = "http"     // Default, with server and worker in separate processes
+	Own     Variant = "own"      // the settings and numbers of the contender's own benchmark
+	Three   Variant = "three"    // HTTP, with three servers on one database, each with a worker
+	Rabbit  Variant = "rabbitmq" // Default, with dispatch through RabbitMQ
 
 	// Variants of Jobs. Single: Belay's agent service with one job at a time. Worktree: a git
 	// worktree for each job. Reset: one tree for all jobs, one after the other.
@@ -64,6 +65,8 @@ type Request struct {
 	Measure   Measure `json:"measure"`
 	// URL is an empty store: postgres://… or sqlite:DIR.
 	URL string `json:"url"`
+	// Broker is the URL of RabbitMQ, for the variant Rabbit.
+	Broker string `json:"broker,omitempty"`
 	// Dir is an empty directory for other files.
 	Dir string `json:"dir"`
 	// Database is the pid of PostgreSQL's postmaster, 0 if it runs elsewhere.

@@ -49,11 +49,15 @@ type bed struct {
 	calls  belay.Backend
 	works  belay.Backend
 	server *server // nil if the engine is in this process
+	post   *posted // nil if workers claim
 }
 
 // open opens the store of a trial: in this process, or behind a server with one connection for
 // submissions and one for workers.
 func open(ctx context.Context, r trial.Request) (*bed, error) {
+	if r.Variant == trial.Rabbit {
+		return openPosted(ctx, r)
+	}
 	if r.Variant != trial.HTTP {
 		b, err := openLocal(ctx, r.URL)
 		if err != nil {
@@ -88,6 +92,9 @@ func (b *bed) close() error {
 	if b.server != nil {
 		err = errors.Join(err, b.works.Close(), b.server.stop())
 	}
+	if b.post != nil {
+		err = errors.Join(err, b.post.close())
+	}
 	return err
 }
 
@@ -98,6 +105,9 @@ func (b *bed) settle(ctx context.Context, s trial.Sample, n int64, steps int) (t
 		return s, err
 	}
 	var err error
+	if b.post != nil {
+		s.Settings = b.post.settings()
+	}
 	s.Counts, err = counts(ctx, b.url, tally{succeeded: n, runs: n, checkpoints: n * int64(steps)})
 	return s, err
 }
@@ -138,7 +148,12 @@ type crew struct {
 // startWorker starts a worker for the workflow noop, which calls begin, and the workflow steps, which
 // calls step after each saved step.
 func startWorker(ctx context.Context, b belay.Backend, begin func(i int), step func()) *crew {
-	w := worker.New(b, worker.Options{Concurrency: trial.InFlight, Log: quiet()})
+	return startPosted(ctx, "", b, begin, step)
+}
+
+// startPosted is startWorker for a worker that gets messages of the RabbitMQ with this URL, unless it is empty.
+func startPosted(ctx context.Context, url string, b belay.Backend, begin func(i int), step func()) *crew {
+	w := worker.New(b, worker.Options{Concurrency: trial.InFlight, Log: quiet(), Broker: url})
 	worker.Register(w, "noop", func(_ context.Context, in trial.Payload) (string, error) {
 		begin(in.I)
 		return "", nil

@@ -39,7 +39,7 @@ func (b *bed) workOff(ctx context.Context, r trial.Request, n int) (trial.Done, 
 	var begun atomic.Int64
 	all := make(chan struct{})
 	begin := trial.Now(r)
-	c := startWorker(ctx, b.works, func(int) {
+	c := startPosted(ctx, r.Broker, b.works, func(int) {
 		if begun.Add(1) == int64(n) {
 			close(all)
 		}
@@ -66,7 +66,7 @@ func flow(ctx context.Context, r trial.Request) (trial.Sample, error) {
 		return trial.Sample{}, err
 	}
 	var m trial.Meter
-	c := startWorker(ctx, b.works, func(int) {}, func() { m.Add(1) })
+	c := startPosted(ctx, r.Broker, b.works, func(int) {}, func() { m.Add(1) })
 	done, err := trial.Loop(ctx, r, trial.InFlight, &m, func(ctx context.Context, i int) error {
 		h, err := workflow.Start[string](ctx, b.calls, name, trial.Input(i))
 		if err == nil {
@@ -136,7 +136,7 @@ func latency(ctx context.Context, r trial.Request) (trial.Sample, error) {
 	}
 	warm := r.Rate // the executions of the first second, which are not measured
 	starts := trial.NewStarts(int(r.For.Seconds() * float64(r.Rate)))
-	c := startWorker(ctx, b.works, func(i int) {
+	c := startPosted(ctx, r.Broker, b.works, func(i int) {
 		if i >= warm {
 			starts.Start(i)
 		}

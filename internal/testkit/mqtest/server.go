@@ -87,6 +87,9 @@ func Start(t testing.TB, o Options) *Server {
 // after it was found to be free.
 const tries = 3
 
+// Open starts a server outside of tests. The caller closes it.
+func Open() (*Server, error) { return open(Options{}) }
+
 func open(o Options) (*Server, error) {
 	if text := os.Getenv(envURL); text != "" {
 		u, err := url.Parse(text)
