@@ -271,7 +271,7 @@ func (r *report) best(c claim) (float64, error) {
 // processor returns the ratio of the least processor time per unit of Others to the processor time
 // per unit of Mine; 0 if the ratio is not known.
 func (r *report) processor(c claim) float64 {
-	if c.What != "rate" {
+	if c.What != "rate" || len(c.Others) == 0 {
 		return 0
 	}
 	mine, err := r.median(c.Mine, "processor")

@@ -52,7 +52,7 @@ func (p *posted) close() error {
 	return <-p.ended
 }
 
-// settings says how many messages were sent, so that a trial in which the worker has claimed can be told apart.
+// settings says how many messages were sent. Without them the worker has claimed.
 func (p *posted) settings() string {
 	return fmt.Sprintf("dispatch through RabbitMQ, %d messages confirmed", p.post.Counters().Confirmed)
 }
