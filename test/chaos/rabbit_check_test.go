@@ -168,10 +168,10 @@ func (m *vandalOfMessages) plantMessages(r *record) {
 		if bug.meant != c.promise {
 			c = checkOf(bug.meant)
 		}
-		caught, done := false, false
+		done := false
 		violated := found(part, func(p *planting) { done = bug.plant(p) }, c)[c.promise]
 		before := found(part, nil, c)[c.promise]
-		caught = slices.ContainsFunc(violated, func(s string) bool { return !slices.Contains(before, s) })
+		caught := slices.ContainsFunc(violated, func(s string) bool { return !slices.Contains(before, s) })
 		if !done || !caught {
 			m.t.Errorf("the planted bug %q: planted %t, caught %t", bug.name, done, caught)
 		}
