@@ -111,8 +111,9 @@ func TestTrialsOfTwoRevisionsAreNextToEachOther(t *testing.T) {
 			names = append(names, p.name())
 		}
 	}
-	want := "drain/postgres/belay/http drain/postgres/belay/default drain/postgres/belay/before drain/sqlite/belay/default " +
-		"drain/sqlite/belay/before drain/sqlite/belay/http gates@5/postgres/belay/default gates@5/postgres/belay/http " +
+	want := "drain/postgres/belay/http drain/postgres/belay/default drain/postgres/belay/before " +
+		"drain/postgres/belay/rabbitmq drain/sqlite/belay/default drain/sqlite/belay/before drain/sqlite/belay/http " +
+		"drain/sqlite/belay/rabbitmq gates@5/postgres/belay/default gates@5/postgres/belay/http " +
 		"gates@5/postgres/belay/three gates@5/sqlite/belay/default jobs/repo/belay/default jobs/repo/belay/single"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("planned:\n%s\nwant:\n%s", got, want)
