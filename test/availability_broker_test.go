@@ -25,8 +25,21 @@ const (
 // expired is the error of an execution whose message its worker did not take in time.
 const expired = "Message expired in worker queue (worker unavailable)"
 
-// newBrokerTasks starts a server that dispatches its executions through RabbitMQ, with a virtual host of its own.
+// newBrokerTasks starts a server that dispatches its executions through RabbitMQ, with a virtual host of its own. The
+// test fails if the server sends no message.
 func newBrokerTasks(t *testing.T, args ...string) tasks {
+	t.Helper()
+	s := idleBrokerTasks(t, args...)
+	t.Cleanup(func() {
+		if n := s.metric(`belay_broker_messages_total{event="confirmed"}`); n == 0 {
+			t.Error("the server has sent no message")
+		}
+	})
+	return s
+}
+
+// idleBrokerTasks starts the server of newBrokerTasks, which need not send a message.
+func idleBrokerTasks(t *testing.T, args ...string) tasks {
 	t.Helper()
 	mq := mqtest.Shared(t)
 	vhost := mq.VHost(t)
@@ -37,11 +50,6 @@ func newBrokerTasks(t *testing.T, args ...string) tasks {
 	}, args...)...)
 	s := tasks{place: p, api: a, t: t, vhost: vhost}
 	x.until("the server is connected to RabbitMQ", s.connected)
-	t.Cleanup(func() {
-		if n := s.metric(`belay_broker_messages_total{event="confirmed"}`); n == 0 {
-			t.Error("the server has sent no message")
-		}
-	})
 	return s
 }
 

@@ -69,6 +69,7 @@ END $$`, versions))
 		return n
 	}
 	due(t, s)
+	s.front.onHint(store.Hint{Lost: true}) // the next search is a full one even if the last was slow
 	whole := read()
 	useFront(t, s)
 	front := read()

@@ -17,9 +17,10 @@ import (
 // (guarantee G3). If only the connection has ended, the store looks up the outcome.
 func TestNoOutcomeIsAskedForAcrossACrash(t *testing.T) {
 	// With these settings no process of the database writes the next transaction number to the log by
-	// itself. If one did so before the crash, the database would not use the number again.
+	// itself. If one did so before the crash, the database would not use the number again. By default the WAL writer
+	// writes the end of the transaction, with its number, after 200 ms.
 	server := pgtest.Start(t, pgtest.Options{Settings: map[string]string{
-		"wal_level": "minimal", "max_wal_senders": "0", "autovacuum": "off",
+		"wal_level": "minimal", "max_wal_senders": "0", "autovacuum": "off", "wal_writer_delay": "10s",
 	}})
 	url := server.Database(t)
 	path, _, _ := strings.Cut(url, "?")
