@@ -53,11 +53,11 @@ func TestWorkersReceive(t *testing.T) {
 	s.await("the mailbox", func() bool { return s.mailbox() != "" })
 	s.await("a message", func() bool {
 		next("at the start", 10*time.Second)
-		return s.post.Counters().Confirmed > 0
+		return s.post.Counters().Published > 0
 	})
-	n := s.post.Counters().Confirmed
+	n := s.post.Counters().Published
 	next("by a message", 10*time.Second)
-	if got := s.post.Counters().Confirmed; got != n+1 {
+	if got := s.post.Counters().Published; got != n+1 {
 		t.Errorf("%d messages, want %d", got, n+1)
 	}
 	s.server.Delete(t, s.vhost, s.mailbox())

@@ -17,6 +17,7 @@ type call struct {
 	sent         time.Time // when this server received the command
 	queued       time.Time // when the command was last put into the queue
 	blockedSince time.Time // when the command first had to wait for locked rows
+	mailbox      string    // where the messages about the executions go that the command schedules to a worker
 }
 
 func newCall(cmd machine.Command) *call {

@@ -62,7 +62,8 @@ type scheduler struct {
 	passes int64  // how often assign ran; likewise
 
 	mu        sync.Mutex
-	overdue   int // messages on their way that are late
+	stopped   bool // no further message is sent
+	overdue   int  // messages on their way that are late
 	shuns     map[belay.WorkerID]shun
 	mailboxes map[belay.WorkerID]string // of sessions that have not ended, as far as this server knows
 }
@@ -80,10 +81,19 @@ func newScheduler(e *Engine, c Courier) *scheduler {
 	}
 }
 
-// observe wakes the scheduler if a batch makes an execution ready, or gives a worker room. It removes the mailboxes
-// of sessions that the batch has ended. (If this server does not know such a mailbox, or ends before it has removed
+// observe sends the messages about the executions that a batch has scheduled to workers. It wakes the scheduler if the
+// batch makes an execution ready, or gives a worker room, and removes the mailboxes of sessions that it has ended. (If this server does not know such a mailbox, or ends before it has removed
 // the mailbox, the broker removes it after a time without use.)
 func (s *scheduler) observe(b *batch) {
+	for i, k := range b.calls {
+		if k.mailbox == "" {
+			continue
+		}
+		for n := range b.replies[i].Claims {
+			e := &b.replies[i].Claims[n].Execution
+			s.send(store.Urgent(s.engine.ctx), k.mailbox, Assigned{e.ID, e.Token, e.Worker})
+		}
+	}
 	fleet := false
 	for _, w := range b.changes.Workers {
 		s.note(w)
@@ -132,8 +142,15 @@ func (s *scheduler) nudge() {
 
 // run schedules what is due until ctx ends.
 func (s *scheduler) run(ctx context.Context) {
-	defer s.sends.Wait()
+	defer s.stop()
 	for ctx.Err() == nil {
+		if settle := s.engine.opt.Settle; settle != nil {
+			settle()
+			select {
+			case <-s.wake:
+			default:
+			}
+		}
 		next, err := s.pass(ctx)
 		if err != nil && ctx.Err() == nil && s.engine.outage.begin() {
 			s.engine.log.Warn("schedule executions to workers", "error", err)
@@ -147,6 +164,14 @@ func (s *scheduler) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// stop waits for the messages on their way.
+func (s *scheduler) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.sends.Wait()
 }
 
 // pass schedules what is due, and returns the time of the next pass.
@@ -235,23 +260,18 @@ func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time)
 }
 
 // assign sends a claim for each worker, for a few slots at first, so that little work is spread over all
-// workers. It sends the messages of what the claims have won, and returns how much that is.
+// workers, and returns how many executions the claims have won.
 func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won int, err error) {
 	calls := make([]*call, len(takers))
 	s.passes++ // a busy worker takes an execution that must run alone first only in claims with an even number
 	for i, t := range takers {
-		c := &machine.Claim{
+		calls[i] = s.claimFor(t.Mailbox(), &machine.Claim{
 			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free), Number: s.passes},
-			Lanes:        t.lanes, Idle: t.Running == 0, Assign: true, After: s.turn,
-		}
-		c.Secrets = make([]belay.Secret, c.Slots)
-		for n := range c.Secrets {
-			s.engine.opt.Random(c.Secrets[n][:])
-		}
-		calls[i] = newCall(c)
+			Lanes:        t.lanes, Idle: t.Running == 0, After: s.turn,
+		})
 	}
 	s.engine.committer.sendAll(calls...)
-	for i, k := range calls {
+	for _, k := range calls {
 		r, failure := s.engine.await(ctx, k)
 		if failure != nil {
 			if belay.CodeOf(failure) != belay.CodeLeaseLost { // a session that has just ended takes nothing
@@ -259,19 +279,67 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won 
 			}
 			continue
 		}
-		for n := range r.Claims {
-			e := &r.Claims[n].Execution
-			s.turn = e.Queue
-			s.send(ctx, takers[i].Mailbox(), Assigned{e.ID, e.Token, takers[i].ID})
-			won++
+		if n := len(r.Claims); n > 0 {
+			s.turn = r.Claims[n-1].Execution.Queue
+			won += n
 		}
 	}
 	return won, err
 }
 
+// claimFor makes the call of a claim for a worker that gets messages. After its commit, observe sends the messages.
+func (s *scheduler) claimFor(mailbox string, c *machine.Claim) *call {
+	c.Assign, c.Secrets = true, make([]belay.Secret, c.Slots)
+	for n := range c.Secrets {
+		s.engine.opt.Random(c.Secrets[n][:])
+	}
+	k := newCall(c)
+	k.mailbox = mailbox
+	return k
+}
+
+// join returns calls that schedule executions to the workers of parked claims, which are sorted: up to ready
+// executions, which the next batch makes ready in the lanes. So these executions need no further commit. The
+// dispatcher's lock is held.
+func (s *scheduler) join(claims []*claim, lanes map[*lane]bool, ready int) []*call {
+	var joined []*call
+	for i, c := range claims {
+		x := c.session
+		// Each worker gets its share of what is left, so that the executions are spread over all workers.
+		slots := min((ready+len(claims)-i-1)/(len(claims)-i), manySlots, max(1, x.spec.Capacity)-x.running)
+		mailbox := s.mailboxOf(x.spec.ID)
+		if slots <= 0 || mailbox == "" || !x.counted {
+			continue
+		}
+		r := &machine.Claim{
+			ClaimRequest: belay.ClaimRequest{Worker: x.spec.ID, Slots: slots, Number: 1}, Idle: x.running == 0,
+		}
+		for _, l := range x.lanes {
+			if lanes[l] && s.courier.Carries(l.Queue) {
+				r.Lanes = append(r.Lanes, l.Lane)
+			}
+		}
+		joined = append(joined, s.claimFor(mailbox, r))
+		ready -= slots
+	}
+	return joined
+}
+
+// mailboxOf returns the mailbox of a session, or "" if this server does not know it.
+func (s *scheduler) mailboxOf(w belay.WorkerID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mailboxes[w]
+}
+
 // send sends a message in the background. If that fails, the execution is due again, and for a while the
 // worker claims instead of getting messages.
 func (s *scheduler) send(ctx context.Context, queue string, a Assigned) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
 	late := time.AfterFunc(late, func() { s.delayed(1) })
 	s.sends.Go(func() {
 		defer func() {

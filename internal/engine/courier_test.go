@@ -316,6 +316,39 @@ func TestClaimsAndMessages(t *testing.T) {
 	})
 }
 
+// The commit that accepts executions also schedules them to workers, as many as these have slots, if the workers have
+// claims at this server.
+func TestTheCommitOfASubmissionSchedulesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t)
+		p.open("a", 3)
+		p.open("b", 3)
+		p.claimBeside("a", 3)
+		p.claimBeside("b", 3)
+		for _, c := range []struct {
+			submit, each int
+			commits      int64
+		}{{4, 2, 1}, {1, 1, 1}, {0, 0, 0}} {
+			before := p.e.Stats().Commits
+			all := make([]belay.Submission, c.submit)
+			for i := range all {
+				all[i] = belay.Submission{Queue: "sent", Workflow: "w"}
+			}
+			must[[]belay.Submitted](t)(p.e.Submit(t.Context(), all...))
+			got := p.byWorker()
+			if len(got["a"])+len(got["b"]) != c.submit || max(len(got["a"]), len(got["b"])) != c.each {
+				t.Errorf("sent %v of %d", got, c.submit)
+			}
+			if n := p.e.Stats().Commits - before; n != c.commits {
+				t.Errorf("%d commits for %d submissions, want %d", n, c.submit, c.commits)
+			}
+		}
+		if got := p.send(3); len(got["a"])+len(got["b"]) != 1 {
+			t.Errorf("sent %v to workers with one slot", got)
+		}
+	})
+}
+
 // An outage that begins after an execution has become due does not hold it: claims that wait are woken.
 func TestAnOutageWakesClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -182,22 +182,28 @@ func (c *claim) idle() bool {
 }
 
 // join returns commands for the parked claims (claims that wait for work) that may take executions
-// that the batch is about to make ready.
+// that the batch is about to make ready, and commands that schedule such executions to workers that
+// get messages.
 func (d *dispatcher) join(calls []*call) []*call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.parked) == 0 {
 		return nil
 	}
-	lanes, claims := make(map[*lane]bool), make(map[*claim]bool)
+	lanes, claims, mailed := make(map[*lane]bool), make(map[*claim]bool), make(map[*claim]bool)
 	var last *machine.Submit
+	ready := 0
 	for _, k := range calls {
 		s, ok := k.command.(*machine.Submit)
 		if r, is := k.command.(*machine.Receive); is {
 			s = r.Submit()
 			ok = s != nil
 		}
-		if !ok || !s.DueAt.IsZero() || s.External || last != nil && sameLane(s, last) {
+		if !ok || !s.DueAt.IsZero() || s.External {
+			continue
+		}
+		ready++
+		if last != nil && sameLane(s, last) {
 			continue
 		}
 		last = s
@@ -208,18 +214,27 @@ func (d *dispatcher) join(calls []*call) []*call {
 		l := d.laneLocked(machine.NewLane(s.Queue, s.Workflow, s.Version, s.Priority, s.WorkerLabels))
 		lanes[l] = true
 		for s := range l.takers {
-			if c := s.waiting; c != nil && c.sent == nil && c.wants() && !d.byMessage(c, l) {
+			switch c := s.waiting; {
+			case c == nil || !c.wants():
+			case d.byMessage(c, l):
+				mailed[c] = true
+			case c.sent == nil:
 				claims[c] = true
 			}
 		}
 	}
 	var joined []*call
-	all := slices.Collect(maps.Keys(claims))
-	d.sortLocked(all, d.engine.store.Now())
+	all, now := slices.Collect(maps.Keys(claims)), d.engine.store.Now()
+	d.sortLocked(all, now)
 	for _, c := range all {
 		c.sent = newCall(d.commandLocked(c, lanes))
 		joined = append(joined, c.sent)
 		c.notifyClaim()
+	}
+	if len(mailed) > 0 {
+		all = slices.Collect(maps.Keys(mailed))
+		d.sortLocked(all, now)
+		joined = append(joined, d.engine.scheduler.join(all, lanes, ready)...)
 	}
 	return joined
 }

@@ -74,6 +74,9 @@ type Options struct {
 	// the same batches in every run.
 	Gather func(urgent bool) bool
 	Order  func(a, b machine.Command) int
+	// Settle, if set, is called before due executions are scheduled to workers. A simulation waits in it until
+	// everything has happened that happens at the same instant.
+	Settle func()
 	// Observe, if set, is called with the results of each batch after the callers have their
 	// answers. Calls do not overlap, even if batches are committed at the same time. Observe must
 	// return quickly.

@@ -64,7 +64,7 @@ func (n *node) start() {
 		IDs:    func() [16]byte { return n.w.id(x.name, x.ids.Add(1)) },
 		Random: func(b []byte) { n.w.fill(b, x.name+" secrets", x.secrets.Add(1)) },
 		Jitter: random.Float64,
-		Gather: x.gather, Order: n.w.order(n.lives),
+		Gather: x.gather, Order: n.w.order(n.lives), Settle: x.settle,
 		Committers: n.w.plan.committers, Pulse: n.w.plan.pulse,
 	}
 	if n.w.plan.mailboxes {
@@ -134,6 +134,13 @@ func (x *life) gather(urgent bool) bool {
 	x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: name, life: x})
 	waits.Store(false)
 	return true
+}
+
+// settle lets the scheduler of the life go on when the seed decides so.
+func (x *life) settle() {
+	if !x.dead.Load() {
+		x.store.w.gate.pass(context.Background(), &ticket{place: atBatch, name: x.name + " schedule", life: x})
+	}
 }
 
 // unique returns a name that no other goroutine of this node gets until the caller calls free.
