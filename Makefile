@@ -222,19 +222,19 @@ unit: $(REPORT) ## unit and conformance tests, with the race detector where code
 	@scripts/inmemory.sh $(MAKE) -j2 raced plain unraced
 
 raced:
-	@$(RACE) $(UNWATCHED) -p 3 -count=1 -timeout 15m -skip '$(call tests,$(UNRACED))' $(FIRST) \
+	@$(RACE) $(UNWATCHED) -p 3 -count=1 -timeout 30m -skip '$(call tests,$(UNRACED))' $(FIRST) \
 	  $$($(LISTED) $(foreach p,$(PLAIN),-e $(p:.%=%)$$)) | $(REPORT)
 
 # One command follows the other here, because tests of one package may share users of the machine and their limits.
 plain:
 	@{ bad=; \
-	  $(TEST) -p 2 -count=1 -timeout 15m $(PLAIN) || bad=1; \
-	  $(RACE) $(UNWATCHED) -count=1 -timeout 15m -run '$(call tests,$(SHARING))' ./internal/agent/workspace || bad=1; \
-	  $(RACE) $(UNWATCHED) -count=1 -timeout 15m -run '^Test/^subreaper$$' -skip '$(call tests,$(UNRACED))' ./internal/agent/process || bad=1; \
+	  $(TEST) -p 2 -count=1 -timeout 30m $(PLAIN) || bad=1; \
+	  $(RACE) $(UNWATCHED) -count=1 -timeout 30m -run '$(call tests,$(SHARING))' ./internal/agent/workspace || bad=1; \
+	  $(RACE) $(UNWATCHED) -count=1 -timeout 30m -run '^Test/^subreaper$$' -skip '$(call tests,$(UNRACED))' ./internal/agent/process || bad=1; \
 	  [ -z "$$bad" ]; } | $(REPORT)
 
 unraced:
-	@$(TEST) -p 1 -count=1 -timeout 15m -run '$(heavy)|$(call tests,$(UNRACED))' $(SPARED) | $(REPORT)
+	@$(TEST) -p 1 -count=1 -timeout 30m -run '$(heavy)|$(call tests,$(UNRACED))' $(SPARED) | $(REPORT)
 
 unit-long: export BELAY_TEST_LONG := 1
 unit-long: $(REPORT)
@@ -261,7 +261,7 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history wh
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
 	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
-	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 30m ./test | $(REPORT)
+	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 1h ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
@@ -276,7 +276,7 @@ chaos: $(REPORT) ## three minutes of kills and partitions of real servers, worke
 .PHONY: chaos-short chaos-long
 chaos-short: $(REPORT)
 	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux rabbitmq-server
-	@$(CHAOS) -timeout 10m ./test/chaos -args -for 1m | $(REPORT) -v
+	@$(CHAOS) -timeout 20m ./test/chaos -args -for 1m | $(REPORT) -v
 
 chaos-long: $(REPORT)
 	@scripts/need.sh git bash initdb:postgresql strace pgbouncer mkfs.ext4:e2fsprogs setpriv:util-linux rabbitmq-server

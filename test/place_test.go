@@ -18,7 +18,7 @@ import (
 
 // patience bounds every wait whose length the test does not measure. It is longer than any of
 // belay's own time limits.
-const patience = 60 * time.Second
+const patience = 150 * time.Second
 
 // place is the directory of one test, in which belay works: it contains a home, a data directory
 // and a working directory.

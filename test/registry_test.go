@@ -138,7 +138,7 @@ func TestTheCommandOfALostStateFileIsKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	x := p.workflow("trap '' TERM; echo ready; while :; do sleep 0.1; done", "--name", "n", "--recipe", "a",
-		"--ttl", "1s", "--grace", "1h")
+		"--ttl", "3s", "--grace", "1h")
 	until(t, "belay registry exec ends", func() bool { // a renewal may write the file again
 		_ = os.Remove(filepath.Join(p.data, "workflows.json"))
 		return x.ended()

@@ -148,8 +148,12 @@ func TestASwapSurvivesAKillAtEachCommit(t *testing.T) {
 		{phaseRequested, 1}, {phaseClaimed, 1}, {phaseUnloaded, 1}, {phaseLoaded, 1}, {phaseLoadSaved, 1},
 		{phaseLoadSaved, 2}, {phaseLoadSaved, 3},
 	}
+	steps := []string{
+		"requested", "running with 1 steps", "running with 2 steps", "ended and not noted", "over",
+	}
+	least, most := 1, 4 // rounds of all points; on a busy machine a kill may come late and leave a later step
 	if *long {
-		points = slices.Concat(points, points, points)
+		least = 3
 	}
 	g := newDeviceGroup(t, "", 1)
 	m := g.members[0]
@@ -158,20 +162,21 @@ func TestASwapSurvivesAKillAtEachCommit(t *testing.T) {
 	m.proc.signal(syscall.SIGKILL)
 	m.proc.wait(patience)
 	seen := make(map[string]int)
-	for _, at := range points {
-		w, step := g.killAtCommit(m.startTraced(), at.phase, at.n)
-		t.Logf("killed at commit %d since %q: %s", at.n, at.phase, step)
-		seen[step]++
-		m.start()
-		g.ready(w)
-		m.proc.signal(syscall.SIGKILL)
-		m.proc.wait(patience)
+	missing := func(step string) bool { return seen[step] == 0 }
+	for round := 1; round <= least || round <= most && slices.ContainsFunc(steps, missing); round++ {
+		for _, at := range points {
+			w, step := g.killAtCommit(m.startTraced(), at.phase, at.n)
+			t.Logf("killed at commit %d since %q: %s", at.n, at.phase, step)
+			seen[step]++
+			m.start()
+			g.ready(w)
+			m.proc.signal(syscall.SIGKILL)
+			m.proc.wait(patience)
+		}
 	}
 	t.Logf("the store had these steps at the kills: %v", seen)
-	for _, step := range []string{
-		"requested", "running with 1 steps", "running with 2 steps", "ended and not noted", "over",
-	} {
-		if seen[step] == 0 {
+	for _, step := range steps {
+		if missing(step) {
 			t.Errorf("INCONCLUSIVE: no kill left the step %q; seen %v", step, slices.Sorted(maps.Keys(seen)))
 		}
 	}
