@@ -32,7 +32,9 @@ const (
 )
 
 // claims sends claims until ctx ends. It repeats a claim with the same number until a reply arrives
-// or it gives the number up, and marks these claims as repeats. If every try of a claim failed,
+// or it gives the number up, and marks these claims as repeats. An empty reply to a repeat does not
+// end the number, because an earlier try may still be under way in the server and win executions:
+// claims gives the number up, so that these executions are released. If every try of a claim failed,
 // claims gives the number up, and the next claim requests a single execution. Each claim that wins
 // executions then doubles the number that the next claim may request. So if one execution makes
 // every reply that contains it fail, this execution is soon claimed alone, and the others can run.
@@ -50,15 +52,19 @@ func (s *session) claims(ctx context.Context) {
 		}, turned)
 		switch {
 		case err == nil && ctx.Err() != nil:
-			repeat = len(reply.Assignments) > 0 // the worker stops, and gives up the claim after this loop
+			repeat = repeat || len(reply.Assignments) > 0 // the worker stops, and gives up the claim after this loop
 		case err == nil:
-			repeat, refused = false, 0
-			delays.Reset()
-			if len(reply.Assignments) > 0 {
+			switch {
+			case len(reply.Assignments) > 0:
 				s.won(number, reply.Assignments)
 				number++
 				most = min(2*most, manySlots)
+			case repeat:
+				s.gaveUp(number)
+				number++
 			}
+			repeat, refused = false, 0
+			delays.Reset()
 			if reply.Attention {
 				s.heartbeatNow(ctx)
 			}

@@ -65,6 +65,36 @@ var faults = []testCase{
 		e.wantKinds(id, "submitted", "started", "succeeded")
 	}},
 
+	{"an earlier try of a claim that wins after the empty reply to its repeat does not keep the execution",
+		func(e *env) {
+			var runs atomic.Int32
+			var first belay.ClaimRequest
+			var id belay.ExecutionID
+			c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))
+			c.wire.set(func(ctx context.Context, c call) error {
+				r, is := c.request.(belay.ClaimRequest)
+				switch {
+				case !is:
+				case !c.done && first.Number == 0: // this try is under way for longer than its repeat
+					first = r
+					return errCut
+				case c.done && r.Repeat && runs.Load() == 0 && first.Slots > 0:
+					late := first
+					late.Wait, first.Slots = 0, 0
+					id = e.start(nil)
+					reply, err := e.b.Claim(ctx, late)
+					if err != nil || len(reply.Assignments) != 1 {
+						e.Errorf("the late claim got %v, %v", reply.Assignments, err)
+					}
+				}
+				return nil
+			})
+			e.sleep(22 * time.Second) // the repeat waits for 20 s
+			if runs.Load() != 1 {
+				e.Errorf("the execution ran %d times: %s", runs.Load(), e.history(id))
+			}
+		}},
+
 	{"a claim that fails each time is given up, and the other executions that it won run", func(e *env) {
 		var runs atomic.Int32
 		c := e.hire(register("w", func(context.Context, any) (int, error) { return int(runs.Add(1)), nil }))

@@ -255,8 +255,10 @@ export class Session implements Owner {
 
   /**
    * claims sends claims until stop is aborted. A claim whose answer was lost is sent again with its number, and gets
-   * the executions that it won. After too many errors the number is given up, and the next claim asks for one
-   * execution, so that an execution that makes the answer fail does not keep the others from running.
+   * the executions that it won. An empty answer to it does not end the number, because the first request may still be
+   * under way in the server and win executions: the number is given up, so that these are released. After too many
+   * errors the number is given up too, and the next claim asks for one execution, so that an execution that makes the
+   * answer fail does not keep the others from running.
    */
   async #claims(stop: AbortSignal): Promise<void> {
     let number = 1;
@@ -277,11 +279,14 @@ export class Session implements Owner {
         const reply = await this.#claim({ number, slots, repeat, wait_ms: claimWaitMs }, stop);
         failures = refused = 0;
         const won = reply.assignments ?? [];
-        repeat = stop.aborted && won.length > 0; // the worker stops: it gives the number up
+        const repeated = repeat;
+        repeat = stop.aborted && (won.length > 0 || repeat); // the worker stops: it gives the number up
         if (stop.aborted) break;
         if (won.length > 0) {
           this.#won(number++, won);
           most = Math.min(2 * most, mostSlots);
+        } else if (repeated) {
+          giveUp();
         }
         if (reply.attention === true) {
           await this.#heartbeatNow();
