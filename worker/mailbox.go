@@ -20,6 +20,15 @@ const (
 	cutOff = 2 * time.Second
 )
 
+// mailboxState is what a worker knows about its mailbox at the server.
+type mailboxState uint8
+
+const (
+	openMailbox   mailboxState = iota
+	unsureMailbox              // the worker has asked to close it, and the server may have done so
+	closedMailbox
+)
+
 // mailbox receives the messages of a session. A message offers the worker an execution; the worker accepts it at the
 // server. Messages are hints: what they say counts only if the server confirms it, and an offer whose message was lost
 // comes with the reply to the next heartbeat.
@@ -77,6 +86,9 @@ func (m *mailbox) serve(ctx context.Context) {
 			delays.Reset()
 			if err := m.receive(ctx, box.Queue); err != nil {
 				log.Error("the worker cannot use the message broker; it claims its executions", "error", err)
+				for ctx.Err() == nil && m.s.w.b.CloseMailbox(retry.Once(ctx), m.s.id) != nil {
+					delays.Wait(ctx, err)
+				}
 				return
 			}
 			retry.Sleep(ctx, time.Second)
@@ -104,34 +116,48 @@ func (m *mailbox) receive(ctx context.Context, queue string) error {
 	defer m.turn(false)
 	defer stop()
 	all.Go(func() { _ = r.Run(ctx) }) // returns nil
-	open, began := true, time.Now()   // open: the server knows the mailbox
+	box, opened := openMailbox, time.Now()
+	pause, again := time.Second, opened // again: not before then is a missing queue made again
 	for ctx.Err() == nil {
 		state := r.State().Consume
-		if state.Since.IsZero() {
-			state.Since = began
+		missing := state.Err != nil && belay.CodeOf(state.Err) == belay.CodeNotFound
+		since := opened
+		if state.Since.After(since) {
+			since = state.Since
 		}
+		away := !state.Connected && time.Since(since) >= cutOff
 		var timeout <-chan time.Time
-		switch missing := belay.CodeOf(state.Err) == belay.CodeNotFound && state.Err != nil; {
-		case state.Connected && open:
+		switch {
+		case state.Connected && box == openMailbox:
+			pause = time.Second
 			m.turn(true)
+		case away && box != closedMailbox:
+			m.turn(false)
+			box = unsureMailbox // the call may take effect although its answer is lost
+			if m.s.w.b.CloseMailbox(retry.Once(ctx), m.s.id) == nil {
+				box = closedMailbox
+			}
+			if missing { // although it was made: the worker and the server use different brokers
+				pause = min(2*pause, mailboxPause)
+			}
+			again = time.Now().Add(pause)
+			timeout = time.After(time.Second)
+		case missing && !state.Connected && time.Now().Before(again):
+			timeout = time.After(time.Until(again))
 		case state.Connected || missing:
 			m.turn(false)
-			if box, err := m.s.w.b.OpenMailbox(retry.Once(ctx), m.s.id); err == nil && box.Queue == queue {
-				open = true
-			} else if err == nil {
-				return nil // another queue, such as after a change of the server's configuration
+			got, err := m.s.w.b.OpenMailbox(retry.Once(ctx), m.s.id)
+			if err == nil && got.Queue != queue {
+				return nil // such as after a change of the server's configuration
 			}
-			timeout = time.After(time.Second)
-			if open && state.Connected {
+			if err == nil {
+				box, opened = openMailbox, time.Now()
+			}
+			if box == openMailbox && state.Connected {
 				continue
 			}
-		case open && time.Since(state.Since) >= cutOff:
-			m.turn(false)
-			if err := m.s.w.b.CloseMailbox(retry.Once(ctx), m.s.id); err == nil {
-				open = false
-			}
 			timeout = time.After(time.Second)
-		case open:
+		case box == openMailbox:
 			timeout = time.After(cutOff)
 		}
 		select {

@@ -46,9 +46,10 @@ func (e *Engine) Accept(ctx context.Context, r belay.AcceptRequest) (belay.Accep
 			failed = cmp.Or(failed, err)
 		}
 	}
-	if failed != nil {
+	if failed != nil && len(won) == 0 {
 		return belay.AcceptReply{}, failed // the worker repeats the accept
 	}
+	// The reply to a heartbeat offers the executions that are still scheduled, so one that is locked delays no others.
 	all, err := e.assignments(ctx, won)
 	return belay.AcceptReply{Assignments: all.Assignments}, err
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -18,6 +19,7 @@ type call struct {
 	queued       time.Time // when the command was last put into the queue
 	blockedSince time.Time // when the command first had to wait for locked rows
 	mailbox      string    // where the messages about the executions go that the command schedules to a worker
+	answered     atomic.Bool
 }
 
 func newCall(cmd machine.Command) *call {

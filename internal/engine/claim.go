@@ -58,7 +58,7 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 		case engineStops:
 			return nil, errClosed
 		case awaitAnswer:
-			r, err := d.engine.await(ctx, sent)
+			r, err := d.engine.awaitClaim(ctx, sent)
 			if err != nil || len(r.Claims) > 0 {
 				d.won(c, sent, r.Claims)
 				return r, err
@@ -77,6 +77,21 @@ func (d *dispatcher) wait(ctx context.Context, c *claim) (*machine.Reply, error)
 			over = true // if a command was sent, the loop still waits for its answer
 		}
 	}
+}
+
+// cancelledClaim is how long a claim whose caller has cancelled it waits for the answer to its command. A worker in the
+// same process gets the executions that the command has won, so that they need not be released.
+const cancelledClaim = time.Second
+
+// awaitClaim waits for the answer to the command of a claim, and for cancelledClaim after the caller has cancelled it.
+func (e *Engine) awaitClaim(ctx context.Context, sent *call) (*machine.Reply, error) {
+	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(cancelledClaim, func() { cancel(context.Cause(ctx)) })
+		context.AfterFunc(patient, func() { late.Stop() })
+	})()
+	return e.await(patient, sent)
 }
 
 // move is the next action of a parked claim (a claim that waits for work).

@@ -139,6 +139,7 @@ func (c *committer) answer(k *call, r *machine.Reply) {
 		c.pendingBeats.answer(k)
 		c.mu.Unlock()
 	}
+	k.answered.Store(true)
 	k.reply <- r
 }
 

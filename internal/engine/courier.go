@@ -39,6 +39,8 @@ type Assigned struct {
 const (
 	// sending is the largest number of messages on their way.
 	sending = 256
+	// firstTakers is to how many workers the first round of a pass schedules executions.
+	firstTakers = 16
 	// idleLook is how often the scheduler looks for a worker while none can take what is due.
 	idleLook = time.Second
 	// late is how long the broker may take to confirm a message until workers claim, because the broker may hang.
@@ -58,12 +60,12 @@ type scheduler struct {
 	slots   chan struct{} // has an element for each message on its way
 	sends   sync.WaitGroup
 
-	turn   string // the queue of the last execution that was scheduled; only run uses it
-	passes int64  // how often assign ran; likewise
+	passes int64 // how often assign ran; only run uses it
 
 	mu        sync.Mutex
-	stopped   bool // no further message is sent
-	overdue   int  // messages on their way that are late
+	turn      string // the queue of the last execution that was scheduled
+	stopped   bool   // no further message is sent
+	overdue   int    // messages on their way that are late
 	shuns     map[belay.WorkerID]shun
 	mailboxes map[belay.WorkerID]string // of sessions that have not ended, as far as this server knows
 }
@@ -89,8 +91,10 @@ func (s *scheduler) observe(b *batch) {
 		if k.mailbox == "" {
 			continue
 		}
+		s.nudge() // a worker that the last pass left out, because this command was under way, may have room
 		for n := range b.replies[i].Claims {
 			e := &b.replies[i].Claims[n].Execution
+			s.setTurn(e.Queue)
 			s.send(store.Urgent(s.engine.ctx), k.mailbox, Assigned{e.ID, e.Token, e.Worker})
 		}
 	}
@@ -223,21 +227,26 @@ type taker struct {
 	lanes []machine.Lane
 	rank  int // see failedRuns.rankOf
 	free  int
+
+	assigning *call // session.assigning before the free slots were counted
+	pending   bool  // session.pending likewise
 }
 
 // takers returns the workers to which due executions can be scheduled: those that come first have not just
 // failed or lost an execution of these lanes, and use the smallest share of their slots.
 func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time) ([]taker, error) {
+	d := s.engine.dispatcher
+	before := d.assigning()
 	rows, err := s.engine.store.Workers(ctx, store.WorkerQuery{Living: true, Owned: true})
 	if err != nil {
 		return nil, err
 	}
 	var all []taker
-	d := s.engine.dispatcher
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, row := range rows {
-		t := taker{WorkerRow: row, free: max(1, row.Spec.Capacity) - row.Running}
+		t := before[row.ID]
+		t.WorkerRow, t.free = row, max(1, row.Spec.Capacity)-row.Running
 		if t.free <= 0 || row.Spec.External || !row.State.Claims() || row.Mailbox() == "" || !s.reaches(row.ID, now) {
 			continue
 		}
@@ -259,32 +268,74 @@ func (s *scheduler) takers(ctx context.Context, lanes []*lane, now machine.Time)
 	return all, nil
 }
 
-// assign sends a claim for each worker, for a few slots at first, so that little work is spread over all
-// workers, and returns how many executions the claims have won.
-func (s *scheduler) assign(ctx context.Context, takers []taker, slots int) (won int, err error) {
-	calls := make([]*call, len(takers))
-	s.passes++ // a busy worker takes an execution that must run alone first only in claims with an even number
-	for i, t := range takers {
-		calls[i] = s.claimFor(t.Mailbox(), &machine.Claim{
-			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free), Number: s.passes},
-			Lanes:        t.lanes, Idle: t.Running == 0, After: s.turn,
-		})
+// assigning returns, for each session, the last command that schedules executions to its worker.
+func (d *dispatcher) assigning() map[belay.WorkerID]taker {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make(map[belay.WorkerID]taker)
+	for id, x := range d.sessions {
+		if x.assigning != nil {
+			all[id] = taker{assigning: x.assigning, pending: x.pending()}
+		}
 	}
+	return all
+}
+
+// assign sends a claim for each worker, for a few workers and slots at first, so that little work is spread over
+// them, and returns how many executions the claims have won.
+func (s *scheduler) assign(ctx context.Context, takers []taker, round int) (won int, err error) {
+	s.passes++ // a busy worker takes an execution that must run alone first only in claims with an even number
+	calls := s.claimsFor(takers[:min(len(takers), firstTakers*round)], round)
 	s.engine.committer.sendAll(calls...)
 	for _, k := range calls {
 		r, failure := s.engine.await(ctx, k)
-		if failure != nil {
-			if belay.CodeOf(failure) != belay.CodeLeaseLost { // a session that has just ended takes nothing
-				err = cmp.Or(err, failure)
-			}
-			continue
+		if failure != nil && belay.CodeOf(failure) != belay.CodeLeaseLost { // a session that has just ended takes nothing
+			err = cmp.Or(err, failure)
 		}
-		if n := len(r.Claims); n > 0 {
-			s.turn = r.Claims[n-1].Execution.Queue
-			won += n
+		if failure == nil {
+			won += len(r.Claims)
 		}
 	}
 	return won, err
+}
+
+// claimsFor makes the calls of claims for workers, without those to which other executions were scheduled since their
+// free slots were counted.
+func (s *scheduler) claimsFor(takers []taker, slots int) []*call {
+	d, after := s.engine.dispatcher, s.lastTurn()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var calls []*call
+	for _, t := range takers {
+		x := d.sessions[t.ID]
+		if t.pending || x != nil && x.assigning != t.assigning {
+			continue
+		}
+		k := s.claimFor(t.Mailbox(), &machine.Claim{
+			ClaimRequest: belay.ClaimRequest{Worker: t.ID, Slots: min(slots, t.free), Number: s.passes},
+			Lanes:        t.lanes, Idle: t.Running == 0, After: after,
+		})
+		if x != nil {
+			x.assigning = k
+		}
+		calls = append(calls, k)
+	}
+	return calls
+}
+
+// pending reports whether a command that schedules executions to the worker of a session has no answer yet.
+func (x *session) pending() bool { return x.assigning != nil && !x.assigning.answered.Load() }
+
+func (s *scheduler) lastTurn() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.turn
+}
+
+func (s *scheduler) setTurn(queue string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn = queue
 }
 
 // claimFor makes the call of a claim for a worker that gets messages. After its commit, observe sends the messages.
@@ -303,23 +354,30 @@ func (s *scheduler) claimFor(mailbox string, c *machine.Claim) *call {
 // dispatcher's lock is held.
 func (s *scheduler) join(claims []*claim, lanes map[*lane]bool, ready int) []*call {
 	var joined []*call
+	now, after := s.engine.store.Now(), s.lastTurn()
 	for i, c := range claims {
 		x := c.session
+		if x.pending() || c.sent != nil || !x.counted ||
+			s.engine.dispatcher.shared && x.countedAt.Add(2*x.spec.Heartbeat.D()) < now {
+			continue // the number of free slots is not known; the next pass counts them
+		}
 		// Each worker gets its share of what is left, so that the executions are spread over all workers.
 		slots := min((ready+len(claims)-i-1)/(len(claims)-i), manySlots, max(1, x.spec.Capacity)-x.running)
 		mailbox := s.mailboxOf(x.spec.ID)
-		if slots <= 0 || mailbox == "" || !x.counted {
+		if slots <= 0 || mailbox == "" {
 			continue
 		}
 		r := &machine.Claim{
 			ClaimRequest: belay.ClaimRequest{Worker: x.spec.ID, Slots: slots, Number: 1}, Idle: x.running == 0,
+			After: after,
 		}
 		for _, l := range x.lanes {
-			if lanes[l] && s.courier.Carries(l.Queue) {
+			if (lanes[l] || c.mayWin(l, now)) && s.courier.Carries(l.Queue) {
 				r.Lanes = append(r.Lanes, l.Lane)
 			}
 		}
-		joined = append(joined, s.claimFor(mailbox, r))
+		x.assigning = s.claimFor(mailbox, r)
+		joined = append(joined, x.assigning)
 		ready -= slots
 	}
 	return joined

@@ -157,7 +157,16 @@ func (c *claim) notifyClaim() {
 // wants reports whether the claim may win executions: it has free slots, and its worker is
 // not draining, cordoned or unhealthy.
 func (c *claim) wants() bool {
-	return c.request.Slots > 0 && !c.session.draining && !c.session.noClaims
+	return c.slots() > 0 && !c.session.draining && !c.session.noClaims
+}
+
+// slots is the number of executions that the claim may win. Since the claim was sent, messages may have filled slots
+// of its worker.
+func (c *claim) slots() int {
+	if s := c.session; c.request.Messages && s.counted && s.spec.Capacity > 0 {
+		return min(c.request.Slots, s.spec.Capacity-s.running)
+	}
+	return c.request.Slots
 }
 
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.
@@ -271,7 +280,7 @@ const manyLanes = 32
 // executions ready.
 func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Command {
 	r, idle := c.request, c.idle()
-	r.Slots = min(r.Slots, max(manySlots, 2*c.session.won))
+	r.Slots = min(max(0, c.slots()), max(manySlots, 2*c.session.won))
 	secrets := make([]belay.Secret, r.Slots)
 	raw := make([]byte, 16*len(secrets))
 	d.engine.opt.Random(raw)

@@ -149,7 +149,7 @@ func nameOf(b *batch, id belay.WorkerID) string {
 func (d *dispatcher) countRunsLocked(b *batch) {
 	for _, id := range b.need.Held {
 		if s := d.sessions[id]; s != nil {
-			s.running, s.counted = len(b.rows.Held[id]), true
+			s.running, s.counted, s.countedAt = len(b.rows.Held[id]), true, b.rows.Now
 			s.idleLocked()
 		}
 	}
@@ -167,6 +167,9 @@ func (d *dispatcher) countRunsLocked(b *batch) {
 		if r.EndedSeq != 0 {
 			s.running = max(0, s.running-1)
 			s.idleLocked()
+			if c := s.waiting; c != nil && c.request.Messages && s.running == s.spec.Capacity-1 {
+				c.notifyClaim() // the claim has a slot again
+			}
 		}
 	}
 }

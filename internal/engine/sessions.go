@@ -20,6 +20,8 @@ type session struct {
 	waiting   *claim
 	running   int          // number of the worker's runs, as far as this server knows
 	counted   bool         // running was read at the opening or at a heartbeat; later wins at other servers lack
+	countedAt machine.Time // when running was last read from the store
+	assigning *call        // the last command that schedules executions to the worker
 	won       int          // number of executions that the session's last claim won
 	turn      string       // queue of the last execution that the session won
 	used      machine.Time // when a call last used the session
@@ -139,7 +141,9 @@ func (d *dispatcher) changedLocked(w *machine.Worker) {
 		return
 	}
 	s := d.openedLocked(w.Spec)
-	s.counted = s.counted || w.New // this server sees all runs of a session from its beginning
+	if w.New { // this server sees all runs of a session from its beginning
+		s.counted, s.countedAt = true, d.engine.store.Now()
+	}
 	if s.noClaims = claimsNothing(w.State); !s.noClaims && s.waiting != nil {
 		s.waiting.notifyClaim()
 	}
