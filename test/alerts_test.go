@@ -155,7 +155,8 @@ func (s promSeries) unknown(expr string) (bad []string) {
 	return bad
 }
 
-// Rule: the alerting rules use only metrics, labels and values of labels that a server with RabbitMQ has from its start.
+// Rule: the alerting rules use only metrics, labels and values of labels that a server with RabbitMQ has from its
+// start.
 func TestTheAlertsUseMetricsOfTheServer(t *testing.T) {
 	t.Parallel()
 	s := idleBrokerTasks(t)

@@ -83,8 +83,9 @@ func newScheduler(e *Engine, c Courier) *scheduler {
 	}
 }
 
-// observe sends the messages about the executions that a batch has scheduled to workers. It wakes the scheduler if the
-// batch makes an execution ready, or gives a worker room, and removes the mailboxes of sessions that it has ended. (If this server does not know such a mailbox, or ends before it has removed
+// observe sends the messages about the executions that a batch has scheduled to workers. It wakes the
+// scheduler if the batch makes an execution ready, or gives a worker room, and removes the mailboxes of
+// sessions that it has ended. (If this server does not know such a mailbox, or ends before it has removed
 // the mailbox, the broker removes it after a time without use.)
 func (s *scheduler) observe(b *batch) {
 	for i, k := range b.calls {
@@ -289,7 +290,7 @@ func (s *scheduler) assign(ctx context.Context, takers []taker, round int) (won 
 	s.engine.committer.sendAll(calls...)
 	for _, k := range calls {
 		r, failure := s.engine.await(ctx, k)
-		if failure != nil && belay.CodeOf(failure) != belay.CodeLeaseLost { // a session that has just ended takes nothing
+		if failure != nil && belay.CodeOf(failure) != belay.CodeLeaseLost { // a session that has ended takes nothing
 			err = cmp.Or(err, failure)
 		}
 		if failure == nil {
@@ -351,7 +352,7 @@ func (s *scheduler) claimFor(mailbox string, c *machine.Claim) *call {
 
 // join returns calls that schedule executions to the workers of parked claims, which are sorted: up to ready
 // executions, which the next batch makes ready in the lanes. So these executions need no further commit. The
-// dispatcher's lock is held.
+// caller has locked the dispatcher.
 func (s *scheduler) join(claims []*claim, lanes map[*lane]bool, ready int) []*call {
 	var joined []*call
 	now, after := s.engine.store.Now(), s.lastTurn()
