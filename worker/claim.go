@@ -77,8 +77,8 @@ func (s *session) claims(ctx context.Context) {
 			}
 			delays.Wait(ctx, err)
 		case isClosed(turned):
-			// This claim was cancelled because messages begin to reach the worker, or end to. A repetition could overtake
-			// it in the server, and would then wait for other executions than those that this claim wins.
+			// This claim was cancelled because messages begin to reach the worker, or end to. A repetition could
+			// overtake it in the server, and would then wait for other executions than those that this claim wins.
 			s.gaveUp(number)
 			number, repeat = number+1, false
 		case belay.CodeOf(err) == belay.CodeConflict:

@@ -87,10 +87,11 @@ const cancelledClaim = time.Second
 func (e *Engine) awaitClaim(ctx context.Context, sent *call) (*machine.Reply, error) {
 	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		late := time.AfterFunc(cancelledClaim, func() { cancel(context.Cause(ctx)) })
 		context.AfterFunc(patient, func() { late.Stop() })
-	})()
+	})
+	defer stop()
 	return e.await(patient, sent)
 }
 

@@ -325,7 +325,7 @@ func (s *scheduler) claimsFor(takers []taker, slots int) []*call {
 }
 
 // pending reports whether a command that schedules executions to the worker of a session has no answer yet.
-func (x *session) pending() bool { return x.assigning != nil && !x.assigning.answered.Load() }
+func (s *session) pending() bool { return s.assigning != nil && !s.assigning.answered.Load() }
 
 func (s *scheduler) lastTurn() string {
 	s.mu.Lock()
