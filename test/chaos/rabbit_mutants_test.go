@@ -253,7 +253,8 @@ func (x *trial) hire(name string) {
 	x.begin(w.Run)
 }
 
-// deaf opens a session that gets messages, accepts nothing, and expires.
+// deaf opens a session that gets messages, accepts nothing, and expires. Its claim waits for executions of queues
+// without messages.
 func (x *trial) deaf() {
 	s, err := x.engine.OpenWorker(x.t.Context(), belay.WorkerSpec{
 		Name: "deaf", Queues: []string{"default"}, Workflows: []belay.Registration{{Workflow: "play"}}, Capacity: 8,
@@ -265,7 +266,16 @@ func (x *trial) deaf() {
 	}
 	if err != nil {
 		x.t.Error(err)
+		return
 	}
+	x.begin(func(ctx context.Context) error {
+		for number := int64(1); ctx.Err() == nil && err == nil; number++ {
+			_, err = x.engine.Claim(ctx, belay.ClaimRequest{
+				Worker: s.ID, Number: number, Slots: 8, Wait: time.Minute, Messages: true,
+			})
+		}
+		return nil
+	})
 }
 
 // run runs the trial and returns its history.
