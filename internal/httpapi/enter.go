@@ -28,7 +28,7 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 		panic("httpapi: a request came past ServeHTTP")
 	}
 	rep.routed = true
-	in := &admitted{id: w.Header().Get(wire.HeaderRequest)}
+	in := &admitted{id: w.Header().Get(wire.HeaderRequest), page: rt.page}
 	if a.o.Prober != nil && rt.tag == "workers" {
 		in.from = workerAddress(r)
 	}

@@ -86,6 +86,7 @@ type admitted struct {
 	quota  quota
 	token  string     // the stream token of the request
 	opened bool       // the stream token was valid when the stream was opened
+	page   bool       // the request is for a page, which a page session opens
 	from   netip.Addr // the address from which a worker connects; see workerAddress
 }
 
@@ -189,6 +190,7 @@ func (g *gate) admit(r *http.Request, rt *route, in *admitted) (err error) {
 		var f *refusal
 		if rt.page && errors.As(err, &f) && f.problem.Code == belay.CodeUnauthorized {
 			f.header.Add("WWW-Authenticate", `Basic realm="a key of belay as the password", charset="UTF-8"`)
+			toLogin(r, f)
 		}
 		return err
 	}
@@ -228,6 +230,9 @@ func (g *gate) caller(r *http.Request) (caller, error) {
 	}
 	secret, given := credentials(r)
 	if !given {
+		if c, found, err := g.bySession(r); found || err != nil {
+			return c, err
+		}
 		return caller{}, unauthorized("this server needs a key: Authorization: Bearer bly_…", "")
 	}
 	key, err := g.keys.KeyOf(ctx, secret)

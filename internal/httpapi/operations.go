@@ -40,6 +40,8 @@ func (a *api) operations() {
 		for _, path := range []string{"/{$}", "/executions", "/executions/", "/assets/"} {
 			a.pages(path)
 		}
+		a.forms()
+		a.signIn()
 	}
 	a.describe()
 }
@@ -82,12 +84,6 @@ func (a *api) metrics() {
 		}
 		d.doc().AddOperation(&op)
 	})
-}
-
-// pages adds a route of the pages, which are no part of the API.
-func (a *api) pages(path string) {
-	rt := &route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}, page: true}
-	a.define(rt, a.o.Pages.ServeHTTP, nil)
 }
 
 // describe adds the route of the OpenAPI document.

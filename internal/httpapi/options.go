@@ -88,9 +88,12 @@ type Options struct {
 	// the message of a *belay.Error, and no other error's text.
 	Ready func(context.Context) (notes []string, err error)
 	// Metrics is served at /metrics, and Pages at /, /executions and /assets/, to callers with the
-	// scope read. nil serves nothing there.
+	// scope read. nil serves nothing there. Pages also shows the form of /login, to everybody.
 	Metrics http.Handler
 	Pages   http.Handler
+	// Forms are the addresses to which pages send forms. Visit gives a request of the pages its visitor.
+	Forms []PageForm
+	Visit func(*http.Request, Visitor) *http.Request
 	// Requests is called after the answer of every request with its method, the path of its route
 	// (both "none" if it has no route) and the status. took is 0 for requests that may wait or
 	// stream. Requests may be nil.

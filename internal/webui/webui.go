@@ -41,9 +41,10 @@ type pages struct {
 	icon      asset
 }
 
-// New makes the handler of the web UI: pages under / and /executions, style sheet and icon under
-// /assets/. It answers only GET and HEAD. Before it calls the handler, the caller must check that
-// the request may read executions.
+// New makes the handler of the web UI: pages under / and /executions, the form of /login, style sheet
+// and icon under /assets/. Before it calls the handler, the caller must check that the request may
+// read executions (except for /login), that a POST has the scope that Forms names, and that it does
+// not come from a page of another site. WithVisitor tells the pages who the visitor is.
 func New(b belay.Backend, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -56,7 +57,7 @@ func New(b belay.Backend, o Options) http.Handler {
 		style: newAsset("assets/belay.css", "text/css; charset=utf-8"),
 		icon:  newAsset("assets/icon.svg", "image/svg+xml"),
 	}
-	for _, name := range []string{"executions", "execution", "error"} {
+	for _, name := range []string{"executions", "execution", "action", "login", "error"} {
 		p.templates[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}
 	mux := http.NewServeMux()
@@ -66,6 +67,9 @@ func New(b belay.Backend, o Options) http.Handler {
 		http.Redirect(w, r, "/executions", http.StatusMovedPermanently)
 	})
 	mux.HandleFunc("GET /executions/{id}", p.page(p.execution))
+	mux.HandleFunc("GET /executions/{id}/{action}", p.act)
+	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
+	mux.HandleFunc("GET /login", p.page(p.login))
 	mux.Handle("GET /assets/belay.css", p.style)
 	mux.Handle("GET /assets/icon.svg", p.icon)
 	mux.HandleFunc("GET /", p.page(func(context.Context, *http.Request) (view, error) {
@@ -93,12 +97,15 @@ func guard(next http.Handler) http.Handler {
 type view struct {
 	template string
 	Title    string
-	// Refresh is the number of seconds after which the page reloads itself; 0 for never.
+	// Refresh is the number of seconds after which the page reloads itself; 0 for never. At, if not empty, is
+	// the address to which it goes at once instead.
 	Refresh int
+	At      string
 	Page    any
 
 	// render sets these fields.
 	Style, Icon, Version string
+	Visitor              string // the name of the visitor's key
 }
 
 // page makes a handler. The handler renders the view that build returns or, if build returns an
@@ -115,11 +122,12 @@ func (p *pages) page(build func(context.Context, *http.Request) (view, error)) h
 		if status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}
-		p.render(w, status, v)
+		p.render(ctx, w, status, v)
 	}
 }
 
-func (p *pages) render(w http.ResponseWriter, status int, v view) {
+func (p *pages) render(ctx context.Context, w http.ResponseWriter, status int, v view) {
+	v.Visitor = excerpt(visitorOf(ctx).Name, 60)
 	v.Style, v.Icon, v.Version = p.style.address, p.icon.address, p.options.Version
 	var b bytes.Buffer
 	if err := p.templates[v.template].ExecuteTemplate(&b, "layout", v); err != nil {

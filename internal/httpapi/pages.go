@@ -1,0 +1,43 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/belaydev/belay"
+)
+
+// Visitor is the person who opens a page or sends its form.
+type Visitor struct {
+	// Name is the name of the key of the person's session or request; empty if the server needs no key.
+	Name string
+	// Allows reports whether the person may do what needs a scope.
+	Allows func(belay.Scope) bool
+}
+
+// PageForm is an address to which a page sends a form, as a pattern of http.ServeMux, and the scope that this needs.
+type PageForm struct {
+	Path  string
+	Scope belay.Scope
+}
+
+// pages adds a route of the pages, which are no part of the API.
+func (a *api) pages(path string) {
+	a.define(&route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}, page: true}, a.page, nil)
+}
+
+// forms adds the routes to which pages send their forms. CrossOriginProtection refuses forms of other sites.
+func (a *api) forms() {
+	for _, f := range a.o.Forms {
+		rt := &route{method: http.MethodPost, path: f.Path, scopes: []belay.Scope{f.Scope}, page: true, body: true, raw: true}
+		a.define(rt, a.page, nil)
+	}
+}
+
+// page hands a request over to the pages, together with its sender.
+func (a *api) page(w http.ResponseWriter, r *http.Request) {
+	if a.o.Visit != nil {
+		who := callerOf(r.Context())
+		r = a.o.Visit(r, Visitor{Name: who.actor(""), Allows: who.allows})
+	}
+	a.o.Pages.ServeHTTP(w, r)
+}

@@ -1,0 +1,358 @@
+package webui
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// maxForm is the maximum size of a form, in bytes.
+const maxForm = 1 << 20
+
+// action is an action on an execution that its page offers. The browser first shows the action's form, which says what
+// the action does; this is also the confirmation.
+type action struct {
+	name   string // part of the address of the form
+	scope  belay.Scope
+	label  string // on the page of the execution, and on the button of the form
+	about  string // what happens
+	done   string // the note on the page of the execution afterwards
+	danger bool   // it ends or takes away something
+
+	offered func(*belay.Execution) bool
+	fields  []field
+}
+
+// field is a field of a form. Kind is "line", "text" or "check".
+type field struct {
+	Name, Kind, Label, About string
+	Required                 bool
+	Rows                     int
+	Value                    string
+	Choices                  []string
+}
+
+var reasonField = field{
+	Name: "reason", Kind: "line", Label: "Reason", About: "The history and the audit show it. It may be empty.",
+}
+
+func unended(e *belay.Execution) bool { return !e.State.Terminal() }
+
+func stopped(e *belay.Execution) bool { return e.State == belay.Failed || e.State == belay.Cancelled }
+
+func owned(e *belay.Execution) bool { return e.State == belay.Running }
+
+// actions are the actions in the order in which a page offers them.
+var actions = []action{
+	{
+		name: "signal", scope: belay.ScopeSubmit, label: "Send a signal", done: "The signal was sent.",
+		about: "The execution gets the signal when it waits for one of this name. The server keeps the signal until then.",
+		fields: []field{
+			{Name: "signal", Kind: "line", Label: "Name", Required: true},
+			{Name: "payload", Kind: "text", Label: "Payload", Rows: 6, About: "JSON. It may be empty."},
+		},
+		offered: unended,
+	},
+	{
+		name: "resume", scope: belay.ScopeOperate, label: "Resume", done: "The execution goes on.",
+		about: "The execution continues where it was paused.", fields: []field{reasonField},
+		offered: func(e *belay.Execution) bool { return e.State == belay.Paused || e.PauseRequested },
+	},
+	{
+		name: "pause", scope: belay.ScopeOperate, label: "Pause", done: "The execution is paused, or its owner was asked to pause it.",
+		about:  "A running execution stops at its next safe point, and keeps the results of its finished steps.",
+		fields: []field{reasonField}, offered: func(e *belay.Execution) bool {
+			return unended(e) && e.State != belay.Paused && !e.PauseRequested
+		},
+	},
+	{
+		name: "retry", scope: belay.ScopeOperate, label: "Retry", done: "The execution runs again.",
+		about: "The execution runs again with its present input. Finished steps keep their results.",
+		fields: []field{
+			{Name: "from", Kind: "line", Label: "From the step", About: "This step and all that were saved after it run " +
+				"again. Empty: only what did not finish runs."},
+			reasonField,
+		},
+		offered: stopped,
+	},
+	{
+		name: "requeue", scope: belay.ScopeOperate, label: "Run with another input", done: "The execution runs again with the new input.",
+		about: "The execution runs again from its beginning with the input below.",
+		fields: []field{
+			{Name: "input", Kind: "text", Label: "Input", Rows: 14, About: "JSON"},
+			{Name: "keep", Kind: "check", Label: "Keep the results of finished steps"}, reasonField,
+		},
+		offered: stopped,
+	},
+	{
+		name: "fork", scope: belay.ScopeOperate, label: "Fork", done: "This is the fork, a new execution.",
+		about: "A new execution begins with the results of this one, which stays as it is.",
+		fields: []field{
+			{Name: "at", Kind: "line", Label: "Before the step", About: "The fork begins with the results that were saved " +
+				"before this step. Empty: with all results."},
+			reasonField,
+		},
+		offered: func(e *belay.Execution) bool { return e.Parent.IsZero() && !e.StartedAt.IsZero() },
+	},
+	{
+		name: "preempt", scope: belay.ScopeOperate, label: "Ask the owner to yield", done: "The owner was asked to yield.",
+		about:  "The owner gives the execution back at the next safe point, and another worker continues it.",
+		fields: []field{reasonField}, offered: owned,
+	},
+	{
+		name: "steal", scope: belay.ScopeOperate, label: "Take from its owner", done: "The execution was taken from its owner.",
+		about: "The owner's next write is refused, and another worker continues from the last checkpoint. Work that the " +
+			"owner has not saved is lost; its effects outside Belay may happen twice.",
+		danger: true, fields: []field{reasonField}, offered: owned,
+	},
+	{
+		name: "cancel", scope: belay.ScopeOperate, label: "Cancel", done: "The execution is being cancelled.",
+		about:  "The execution ends as cancelled. A running one has a moment to end by itself; then its lease is taken away.",
+		danger: true, fields: []field{reasonField}, offered: func(e *belay.Execution) bool {
+			return unended(e) && e.CancelBy.IsZero()
+		},
+	},
+	{
+		name: "quarantine", scope: belay.ScopeOperate, label: "Give up", done: "The execution has failed, with an open dead letter.",
+		about:  "The execution fails at once, with an open dead letter of the reason manual. The owner's next write is refused.",
+		danger: true, fields: []field{reasonField}, offered: unended,
+	},
+	{
+		name: "delete", scope: belay.ScopeOperate, label: "Delete", done: "",
+		about:  "The execution is deleted with its history, logs and children. This cannot be undone.",
+		danger: true, fields: []field{reasonField},
+		offered: func(e *belay.Execution) bool { return !unended(e) && e.Parent.IsZero() },
+	},
+}
+
+// Form is an address to which a page sends a form, as a pattern of http.ServeMux, and the scope that a request needs.
+type Form struct {
+	Path  string
+	Scope belay.Scope
+}
+
+// Forms returns the addresses of all forms. The caller of the handler must check the scope of each request.
+func Forms() []Form {
+	var all []Form
+	for i := range actions {
+		all = append(all, Form{"/executions/{id}/" + actions[i].name, actions[i].scope})
+	}
+	return all
+}
+
+// offer is an action as the page of an execution shows it.
+type offer struct {
+	Name, Label string
+	Danger      bool
+}
+
+// offers returns the actions that the visitor may take in the execution's state.
+func offers(ctx context.Context, e *belay.Execution) []offer {
+	var all []offer
+	for i := range actions {
+		if a := &actions[i]; visitorOf(ctx).allows(a.scope) && a.offered(e) {
+			all = append(all, offer{a.name, a.label, a.danger})
+		}
+	}
+	return all
+}
+
+// actionForm is the page of an action's form.
+type actionForm struct {
+	ID, Workflow, Name, Heading, About, Button string
+	State                                      state
+	Fields                                     []field
+	Op                                         string
+	Generation                                 int
+	Danger                                     bool
+	Failed                                     string
+}
+
+// act shows the form of an action, or carries the action out and goes to the page of the execution.
+func (p *pages) act(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	a, e, err := p.find(ctx, r)
+	if err != nil {
+		p.refuse(w, r, err)
+		return
+	}
+	if r.Method != http.MethodPost {
+		p.form(w, r, a, e, nil, nil)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		p.refuse(w, r, &belay.Error{Code: belay.CodeMalformed, Message: "The form cannot be read, or it is too large."})
+		return
+	}
+	to, err := p.carryOut(ctx, a, e, r.PostForm)
+	switch code := belay.CodeOf(err); {
+	case err == nil:
+		w.Header().Set("Cache-Control", "no-store")
+		http.Redirect(w, r, to, http.StatusSeeOther)
+	case code == belay.CodeConflict || code == belay.CodeInvalid || code == belay.CodeMalformed ||
+		code == belay.CodePayloadTooLarge:
+		p.form(w, r, a, e, r.PostForm, err)
+	default:
+		p.refuse(w, r, err)
+	}
+}
+
+// find returns the action that an address names, and its execution.
+func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Execution, error) {
+	i := slices.IndexFunc(actions, func(a action) bool { return a.name == r.PathValue("action") })
+	id, err := belay.ParseExecutionID(r.PathValue("id"))
+	if i < 0 || err != nil {
+		return nil, nil, &belay.Error{Code: belay.CodeNotFound, Message: "There is no page at this address."}
+	}
+	if s := actions[i].scope; !visitorOf(ctx).allows(s) {
+		return nil, nil, &belay.Error{
+			Code: belay.CodeForbidden, Message: "Your key does not have the scope " + string(s) + ", which this needs.",
+		}
+	}
+	e, err := p.backend.Execution(ctx, id)
+	return &actions[i], &e, err
+}
+
+// form shows the form of an action. sent and failed are set after the action was refused.
+func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, sent url.Values,
+	failed error) {
+	f := actionForm{
+		ID: e.ID.String(), Workflow: cmp.Or(e.Document(), e.Workflow), Name: a.name, Heading: a.label, Button: a.label,
+		About: a.about, State: stateOf(e), Danger: a.danger, Generation: e.Generation, Fields: slices.Clone(a.fields),
+	}
+	var op belay.OpID
+	_, _ = rand.Read(op[:]) // never fails
+	f.Op = op.String()
+	for i := range f.Fields {
+		x := &f.Fields[i]
+		x.Value, x.Choices = p.preset(r.Context(), a, e, x.Name)
+		if sent != nil {
+			x.Value = sent.Get(x.Name)
+		}
+	}
+	status := http.StatusOK
+	if failed != nil {
+		f.Failed, status = excerpt(sentence(failed), maxMessage), belay.CodeOf(failed).Status()
+	}
+	p.render(r.Context(), w, status, view{template: "action", Title: a.label, Page: f})
+}
+
+// preset returns the value that a field has at first, and suggestions.
+func (p *pages) preset(ctx context.Context, a *action, e *belay.Execution, name string) (string, []string) {
+	switch {
+	case name == "input":
+		if in := show(e.Input); in != nil && in.Cut == "" {
+			return in.Text, nil
+		}
+		return string(e.Input), nil
+	case name == "signal" && e.Reason != nil && e.Reason.Code == "signal":
+		return e.Reason.Text, nil
+	case name == "from" || name == "at":
+		events, err := p.backend.Events(ctx, belay.EventQuery{
+			Execution: e.ID, After: max(0, e.Seq-historySize), Limit: historySize,
+		})
+		var names []string
+		for i := range events {
+			ev := &events[i]
+			if err == nil && (ev.Kind == "step" || ev.Kind == "wait") && !slices.Contains(names, ev.Name) {
+				names = append(names, ev.Name)
+			}
+		}
+		return "", names
+	}
+	return "", nil
+}
+
+// carryOut carries an action out, and returns the address of the page to which the browser goes.
+func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, form url.Values) (string, error) {
+	var op belay.OpID
+	if err := op.UnmarshalText([]byte(form.Get("op"))); err != nil || op.IsZero() {
+		return "", &belay.Error{Code: belay.CodeMalformed, Message: "the form is not complete; open it again"}
+	}
+	to := "/executions/" + e.ID.String() + "?done=" + a.name
+	if a.name == "signal" {
+		payload, err := jsonOf(form.Get("payload"))
+		if err != nil {
+			return "", err
+		}
+		return to, p.backend.Signal(ctx, belay.SignalRequest{
+			Execution: e.ID, Name: strings.TrimSpace(form.Get("signal")), Payload: payload, Op: op,
+		})
+	}
+	c := belay.Control{
+		Execution: e.ID, Action: belay.Action(a.name), Actor: visitorOf(ctx).actor(), Op: op,
+		Reason: excerpt(strings.TrimSpace(form.Get("reason")), maxLine),
+		From:   strings.TrimSpace(form.Get("from")), At: strings.TrimSpace(form.Get("at")),
+	}
+	switch c.Action {
+	case belay.ActionRequeue:
+		input, err := jsonOf(form.Get("input"))
+		if err != nil {
+			return "", err
+		}
+		c.Input, c.KeepResults = input, form.Get("keep") != ""
+	case belay.ActionRetry:
+	default:
+	}
+	if c.Action == belay.ActionRequeue || c.Action == belay.ActionRetry {
+		n, err := strconv.Atoi(form.Get("generation"))
+		if err != nil || n < 1 {
+			return "", &belay.Error{Code: belay.CodeMalformed, Message: "the form is not complete; open it again"}
+		}
+		c.Generation = n // somebody else may have reopened the execution since the person saw it
+	}
+	x, err := p.backend.Control(ctx, c)
+	switch {
+	case err != nil:
+		return "", err
+	case c.Action == belay.ActionDelete:
+		return "/executions", nil
+	case c.Action == belay.ActionFork:
+		return "/executions/" + x.ID.String() + "?done=fork", nil
+	}
+	return to, nil
+}
+
+// jsonOf checks that a text is JSON or empty.
+func jsonOf(text string) (json.RawMessage, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil, nil
+	}
+	var any json.RawMessage
+	if err := json.Unmarshal([]byte(text), &any); err != nil {
+		var at *json.SyntaxError
+		where := ""
+		if errors.As(err, &at) {
+			where = " near the character " + strconv.FormatInt(at.Offset, 10)
+		}
+		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the text is no JSON" + where + ": " + err.Error()}
+	}
+	return any, nil
+}
+
+// doneNote returns the note about the action that an address says was carried out.
+func doneNote(q url.Values) string {
+	i := slices.IndexFunc(actions, func(a action) bool { return a.name == q.Get("done") })
+	if i < 0 {
+		return ""
+	}
+	return actions[i].done
+}
+
+// refuse shows the page of an error.
+func (p *pages) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	v, status := p.failed(r, err)
+	p.render(r.Context(), w, status, v)
+}
