@@ -6,11 +6,13 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/belaydev/belay"
 )
@@ -253,9 +255,9 @@ func (p *pages) preset(ctx context.Context, a *action, e *belay.Execution, name 
 	switch {
 	case name == "input":
 		if in := show(e.Input); in != nil && in.Cut == "" {
-			return in.Text, nil
+			return escapeSteering(in.Text), nil
 		}
-		return string(e.Input), nil
+		return escapeSteering(string(e.Input)), nil
 	case name == "signal" && e.Reason != nil && e.Reason.Code == "signal":
 		return e.Reason.Text, nil
 	case name == "from" || name == "at":
@@ -322,6 +324,24 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 		return "/executions/" + x.ID.String() + "?done=fork", nil
 	}
 	return to, nil
+}
+
+// escapeSteering writes the characters of a JSON text that a page would replace as escapes, so that a form that is sent
+// back unchanged has the same value.
+func escapeSteering(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && !steers(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // jsonOf checks that a text is JSON or empty.

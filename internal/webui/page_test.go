@@ -34,6 +34,23 @@ type fake struct {
 	err      error
 	asked    []belay.EventQuery
 	lookedAt int // how many chunks the pages have read
+	controls []belay.Control
+	signals  []belay.SignalRequest
+	refusal  error // the error of every action
+}
+
+func (f *fake) Control(_ context.Context, c belay.Control) (belay.Execution, error) {
+	f.controls = append(f.controls, c)
+	x := *f.one
+	if c.Action == belay.ActionFork {
+		x.ID = id(99)
+	}
+	return x, f.refusal
+}
+
+func (f *fake) Signal(_ context.Context, s belay.SignalRequest) error {
+	f.signals = append(f.signals, s)
+	return f.refusal
 }
 
 func (f *fake) Executions(_ context.Context, q belay.Filter) (belay.Page, error) {
@@ -98,12 +115,18 @@ type answer struct {
 // get requests a page and parses it strictly: a page that is not well-formed fails the test.
 func get(t *testing.T, b belay.Backend, address string) *answer {
 	t.Helper()
+	return send(t, b, httptest.NewRequest(http.MethodGet, address, nil))
+}
+
+// send is get for any request.
+func send(t *testing.T, b belay.Backend, r *http.Request) *answer {
+	t.Helper()
 	w := httptest.NewRecorder()
 	o := Options{Version: "v1.2.3", Now: func() time.Time { return noon }}
 	if f, ok := b.(*fake); ok {
 		o.Tasks = f.Tasks
 	}
-	New(b, o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+	New(b, o).ServeHTTP(w, r)
 	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}
 	if strings.HasPrefix(a.header.Get("Content-Type"), "text/html") {
 		a.root = parse(t, w.Body.Bytes())
