@@ -37,7 +37,7 @@ func (a *api) operations() {
 	})
 	a.metrics()
 	if a.o.Pages != nil {
-		for _, path := range []string{"/{$}", "/executions", "/executions/", "/assets/"} {
+		for _, path := range []string{"/{$}", "/executions", "/executions/", assetsPath} {
 			a.pages(path)
 		}
 		a.forms()

@@ -20,15 +20,24 @@ type PageForm struct {
 	Scope belay.Scope
 }
 
-// pages adds a route of the pages, which are no part of the API.
+// pages adds a route of the pages, which are no part of the API. Style sheet and icon need no key, because the form of
+// /login uses them.
 func (a *api) pages(path string) {
-	a.define(&route{method: http.MethodGet, path: path, scopes: []belay.Scope{belay.ScopeRead}, page: true}, a.page, nil)
+	rt := &route{method: http.MethodGet, path: path, page: true}
+	if path != assetsPath {
+		rt.scopes = []belay.Scope{belay.ScopeRead}
+	}
+	a.define(rt, a.page, nil)
 }
+
+const assetsPath = "/assets/"
 
 // forms adds the routes to which pages send their forms. CrossOriginProtection refuses forms of other sites.
 func (a *api) forms() {
 	for _, f := range a.o.Forms {
-		rt := &route{method: http.MethodPost, path: f.Path, scopes: []belay.Scope{f.Scope}, page: true, body: true, raw: true}
+		rt := &route{
+			method: http.MethodPost, path: f.Path, scopes: []belay.Scope{f.Scope}, page: true, body: true, raw: true,
+		}
 		a.define(rt, a.page, nil)
 	}
 }

@@ -91,7 +91,8 @@ func (g *gate) bySession(r *http.Request) (c caller, found bool, err error) {
 // signIn adds the routes with which a person begins and ends a page session. The pages show the form.
 func (a *api) signIn() {
 	a.define(&route{method: http.MethodGet, path: loginPath, page: true}, a.page, nil)
-	a.define(&route{method: http.MethodPost, path: loginPath, page: true, body: true, raw: true, limit: 8 << 10}, a.login, nil)
+	send := &route{method: http.MethodPost, path: loginPath, page: true, body: true, raw: true, limit: 8 << 10}
+	a.define(send, a.login, nil)
 	a.define(&route{method: http.MethodPost, path: "/logout", page: true}, a.logout, nil)
 }
 

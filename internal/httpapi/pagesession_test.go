@@ -43,12 +43,19 @@ func serveSessions(t *testing.T) *sessions {
 	})
 	s.server = s.withKey("boss", belay.ScopeAdmin)
 	s.reader, s.worker = s.withKey("reader", belay.ScopeRead), s.withKey("worker", belay.ScopeWorker)
-	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s.client = &http.Client{CheckRedirect: stay}
 	return s
 }
 
+// seen is an answer without its body.
+type seen struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // browse sends a request as a browser does. The headers are names and values.
-func (s *sessions) browse(method, path, cookie string, form url.Values, h ...string) (*http.Response, string) {
+func (s *sessions) browse(method, path, cookie string, form url.Values, h ...string) (seen, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -73,11 +80,11 @@ func (s *sessions) browse(method, path, cookie string, form url.Values, h ...str
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return a, string(body)
+	return seen{a.StatusCode, a.Header}, string(body)
 }
 
 // signIn signs in, and returns the answer and the cookie.
-func (s *sessions) signIn(key, next string, h ...string) (*http.Response, string) {
+func (s *sessions) signIn(key, next string, h ...string) (seen, string) {
 	s.t.Helper()
 	a, _ := s.browse("POST", "/login", "", url.Values{"key": {key}, "next": {next}}, h...)
 	cookie, _, _ := strings.Cut(a.Header.Get("Set-Cookie"), ";")
@@ -88,14 +95,17 @@ func (s *sessions) wants(status int, text, method, path, cookie string, form url
 	s.t.Helper()
 	a, body := s.browse(method, path, cookie, form, h...)
 	if a.StatusCode != status || !strings.Contains(body+a.Header.Get("Location"), text) {
-		s.t.Errorf("%s %s: %d %s%s, want %d and %q", method, path, a.StatusCode, body, a.Header.Get("Location"), status, text)
+		s.t.Errorf("%s %s: %d %s%s, want %d and %q", method, path, a.StatusCode, body, a.Header.Get("Location"), status,
+			text)
 	}
 }
 
 // A person signs in with a key, opens pages, sends a form that the key's scopes allow, and signs out.
 func TestAPageSession(t *testing.T) {
 	s := serveSessions(t)
-	s.wants(http.StatusSeeOther, "/login?next=%2Fexecutions%3Fstate%3Dfailed", "GET", "/executions?state=failed", "", nil)
+	s.wants(http.StatusSeeOther, "/login?next=%2Fexecutions%3Fstate%3Dfailed", "GET", "/executions?state=failed", "",
+		nil)
+	s.wants(http.StatusOK, "GET /assets/belay.css", "GET", "/assets/belay.css", "", nil) // the form needs it
 	a, cookie := s.signIn(s.key, "/executions?state=failed")
 	if a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != "/executions?state=failed" {
 		t.Fatalf("%d to %q", a.StatusCode, a.Header.Get("Location"))
@@ -109,8 +119,9 @@ func TestAPageSession(t *testing.T) {
 	if strings.Contains(set, "Secure") {
 		t.Errorf("a browser would not send the cookie without TLS: %s", set)
 	}
-	if a, _ := s.signIn(s.key, "/", "X-Forwarded-Proto", "https"); !strings.Contains(a.Header.Get("Set-Cookie"), "Secure") {
-		t.Errorf("behind a proxy with TLS the cookie is %s", a.Header.Get("Set-Cookie"))
+	a, _ = s.signIn(s.key, "/", "X-Forwarded-Proto", "https")
+	if set = a.Header.Get("Set-Cookie"); !strings.Contains(set, "Secure") {
+		t.Errorf("behind a proxy with TLS the cookie is %s", set)
 	}
 	s.wants(http.StatusOK, "GET /executions by", "GET", "/executions", cookie, nil)
 	s.wants(http.StatusOK, "with read,submit,operate,admin", "POST", "/executions/x/cancel", cookie, url.Values{})
@@ -184,14 +195,16 @@ func TestOtherSitesCannotUseAPageSession(t *testing.T) {
 	s := serveSessions(t)
 	_, cookie := s.signIn(s.key, "/")
 	for _, h := range [][]string{
-		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"},
+		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"},
+		{"Origin", "null"},
 	} {
 		for _, path := range []string{"/executions/x/cancel", "/login", "/logout"} {
 			s.wants(http.StatusForbidden, "another site", "POST", path, cookie, url.Values{"key": {s.key}}, h...)
 		}
 	}
 	for _, next := range []string{
-		"https://evil.example/", "//evil.example/", `/\evil.example/`, `\\evil.example`, "javascript:alert(1)", "evil", "",
+		"https://evil.example/", "//evil.example/", `/\evil.example/`, `\\evil.example`, "javascript:alert(1)",
+		"evil", "",
 		"/\r\nSet-Cookie: x=y", "/%zz", "http:evil.example", "///evil.example",
 	} {
 		if a, _ := s.signIn(s.key, next); a.Header.Get("Location") != "/" || len(a.Header["Set-Cookie"]) != 1 {

@@ -26,6 +26,8 @@ var direct = map[string]string{
 	"golang.org/x/time":                   "rate limits",
 	"golang.org/x/sys":                    "process supervision, clocks that count suspend",
 	"github.com/google/go-cmp":            "tests: differences a person can read",
+	"github.com/chromedp/chromedp":        "tests: pages in a real browser",
+	"github.com/chromedp/cdproto":         "tests: the events of that browser",
 	"github.com/santhosh-tekuri/jsonschema/v6": "the inputs of documents; tests: responses held against the OpenAPI " +
 		"document",
 	"pgregory.net/rapid": "tests: state machines sent to two stores",

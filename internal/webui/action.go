@@ -56,8 +56,9 @@ func owned(e *belay.Execution) bool { return e.State == belay.Running }
 // actions are the actions in the order in which a page offers them.
 var actions = []action{
 	{
-		name: "signal", scope: belay.ScopeSubmit, label: "Send a signal", done: "The signal was sent.",
-		about: "The execution gets the signal when it waits for one of this name. The server keeps the signal until then.",
+		name: "signal", scope: belay.ScopeSubmit, label: "Send a signal",
+		done:  "The signal was sent.",
+		about: "The execution gets the signal when it waits for one of this name. The server keeps it until then.",
 		fields: []field{
 			{Name: "signal", Kind: "line", Label: "Name", Required: true},
 			{Name: "payload", Kind: "text", Label: "Payload", Rows: 6, About: "JSON. It may be empty."},
@@ -65,29 +66,35 @@ var actions = []action{
 		offered: unended,
 	},
 	{
-		name: "resume", scope: belay.ScopeOperate, label: "Resume", done: "The execution goes on.",
+		name: "resume", scope: belay.ScopeOperate, label: "Resume",
+		done:  "The execution goes on.",
 		about: "The execution continues where it was paused.", fields: []field{reasonField},
 		offered: func(e *belay.Execution) bool { return e.State == belay.Paused || e.PauseRequested },
 	},
 	{
-		name: "pause", scope: belay.ScopeOperate, label: "Pause", done: "The execution is paused, or its owner was asked to pause it.",
+		name: "pause", scope: belay.ScopeOperate, label: "Pause",
+		done:   "The execution is paused, or its owner was asked to pause it.",
 		about:  "A running execution stops at its next safe point, and keeps the results of its finished steps.",
 		fields: []field{reasonField}, offered: func(e *belay.Execution) bool {
-			return unended(e) && e.State != belay.Paused && !e.PauseRequested
+			return unended(e) && e.State != belay.Paused && !e.PauseRequested && e.CancelBy.IsZero()
 		},
 	},
 	{
-		name: "retry", scope: belay.ScopeOperate, label: "Retry", done: "The execution runs again.",
+		name: "retry", scope: belay.ScopeOperate, label: "Retry",
+		done:  "The execution runs again.",
 		about: "The execution runs again with its present input. Finished steps keep their results.",
 		fields: []field{
-			{Name: "from", Kind: "line", Label: "From the step", About: "This step and all that were saved after it run " +
-				"again. Empty: only what did not finish runs."},
+			{
+				Name: "from", Kind: "line", Label: "From the step",
+				About: "This step and all that were saved after it run again. Empty: only what did not finish runs.",
+			},
 			reasonField,
 		},
 		offered: stopped,
 	},
 	{
-		name: "requeue", scope: belay.ScopeOperate, label: "Run with another input", done: "The execution runs again with the new input.",
+		name: "requeue", scope: belay.ScopeOperate, label: "Run with another input",
+		done:  "The execution runs again with the new input.",
 		about: "The execution runs again from its beginning with the input below.",
 		fields: []field{
 			{Name: "input", Kind: "text", Label: "Input", Rows: 14, About: "JSON"},
@@ -96,40 +103,48 @@ var actions = []action{
 		offered: stopped,
 	},
 	{
-		name: "fork", scope: belay.ScopeOperate, label: "Fork", done: "This is the fork, a new execution.",
+		name: "fork", scope: belay.ScopeOperate, label: "Fork",
+		done:  "This is the fork, a new execution.",
 		about: "A new execution begins with the results of this one, which stays as it is.",
 		fields: []field{
-			{Name: "at", Kind: "line", Label: "Before the step", About: "The fork begins with the results that were saved " +
-				"before this step. Empty: with all results."},
+			{
+				Name: "at", Kind: "line", Label: "Before the step",
+				About: "The fork begins with the results that were saved before this step. Empty: with all results.",
+			},
 			reasonField,
 		},
 		offered: func(e *belay.Execution) bool { return e.Parent.IsZero() && !e.StartedAt.IsZero() },
 	},
 	{
-		name: "preempt", scope: belay.ScopeOperate, label: "Ask the owner to yield", done: "The owner was asked to yield.",
+		name: "preempt", scope: belay.ScopeOperate, label: "Ask the owner to yield",
+		done:   "The owner was asked to yield.",
 		about:  "The owner gives the execution back at the next safe point, and another worker continues it.",
 		fields: []field{reasonField}, offered: owned,
 	},
 	{
-		name: "steal", scope: belay.ScopeOperate, label: "Take from its owner", done: "The execution was taken from its owner.",
-		about: "The owner's next write is refused, and another worker continues from the last checkpoint. Work that the " +
-			"owner has not saved is lost; its effects outside Belay may happen twice.",
+		name: "steal", scope: belay.ScopeOperate, label: "Take from its owner",
+		done: "The execution was taken from its owner.",
+		about: "The owner's next write is refused, and another worker continues from the last checkpoint. Work " +
+			"that the owner has not saved is lost; its effects outside Belay may happen twice.",
 		danger: true, fields: []field{reasonField}, offered: owned,
 	},
 	{
-		name: "cancel", scope: belay.ScopeOperate, label: "Cancel", done: "The execution is being cancelled.",
-		about:  "The execution ends as cancelled. A running one has a moment to end by itself; then its lease is taken away.",
+		name: "cancel", scope: belay.ScopeOperate, label: "Cancel",
+		done:   "The execution is being cancelled.",
+		about:  "The execution ends as cancelled. A running one has a moment to end by itself; then its owner loses it.",
 		danger: true, fields: []field{reasonField}, offered: func(e *belay.Execution) bool {
 			return unended(e) && e.CancelBy.IsZero()
 		},
 	},
 	{
-		name: "quarantine", scope: belay.ScopeOperate, label: "Give up", done: "The execution has failed, with an open dead letter.",
-		about:  "The execution fails at once, with an open dead letter of the reason manual. The owner's next write is refused.",
+		name: "quarantine", scope: belay.ScopeOperate, label: "Give up",
+		done:   "The execution has failed, with an open dead letter.",
+		about:  "The execution fails at once, with an open dead letter. The next write of its owner is refused.",
 		danger: true, fields: []field{reasonField}, offered: unended,
 	},
 	{
-		name: "delete", scope: belay.ScopeOperate, label: "Delete", done: "",
+		name: "delete", scope: belay.ScopeOperate, label: "Delete",
+		done:   "",
 		about:  "The execution is deleted with its history, logs and children. This cannot be undone.",
 		danger: true, fields: []field{reasonField},
 		offered: func(e *belay.Execution) bool { return !unended(e) && e.Parent.IsZero() },
@@ -238,7 +253,7 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 	f.Op = op.String()
 	for i := range f.Fields {
 		x := &f.Fields[i]
-		x.Value, x.Choices = p.preset(r.Context(), a, e, x.Name)
+		x.Value, x.Choices = p.preset(r.Context(), e, x.Name)
 		if sent != nil {
 			x.Value = sent.Get(x.Name)
 		}
@@ -251,7 +266,7 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 }
 
 // preset returns the value that a field has at first, and suggestions.
-func (p *pages) preset(ctx context.Context, a *action, e *belay.Execution, name string) (string, []string) {
+func (p *pages) preset(ctx context.Context, e *belay.Execution, name string) (string, []string) {
 	switch {
 	case name == "input":
 		if in := show(e.Input); in != nil && in.Cut == "" {
@@ -350,8 +365,8 @@ func jsonOf(text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var any json.RawMessage
-	if err := json.Unmarshal([]byte(text), &any); err != nil {
+	var value json.RawMessage
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		var at *json.SyntaxError
 		where := ""
 		if errors.As(err, &at) {
@@ -359,7 +374,7 @@ func jsonOf(text string) (json.RawMessage, error) {
 		}
 		return nil, &belay.Error{Code: belay.CodeInvalid, Message: "the text is no JSON" + where + ": " + err.Error()}
 	}
-	return any, nil
+	return value, nil
 }
 
 // doneNote returns the note about the action that an address says was carried out.

@@ -86,8 +86,8 @@ func formOf(t *testing.T, f *fake, name string, scopes ...belay.Scope) url.Value
 	return form
 }
 
-// An action that is sent from its form reaches the Backend with the name of the visitor, and the browser goes to the page
-// of the execution, which says what happened.
+// An action that is sent from its form reaches the Backend with the name of the visitor, and the browser goes to the
+// page of the execution, which says what happened.
 func TestActionsReachTheBackend(t *testing.T) {
 	at := here + id(1).String()
 	for _, a := range actions {
@@ -97,7 +97,9 @@ func TestActionsReachTheBackend(t *testing.T) {
 		}
 		form := formOf(t, f, a.name, a.scope)
 		form.Set("reason", " because ")
-		for name, value := range map[string]string{"signal": "approve", "payload": `{"ok": true}`, "from": "test", "at": "test"} {
+		for name, value := range map[string]string{
+			"signal": "approve", "payload": `{"ok": true}`, "from": "test", "at": "test",
+		} {
 			if form.Has(name) {
 				form.Set(name, value)
 			}
@@ -126,8 +128,8 @@ func TestActionsReachTheBackend(t *testing.T) {
 			c.Execution != id(1) {
 			t.Errorf("the action is %+v", c)
 		}
-		if a.name == "requeue" && (c.Generation != 1 || !same(c.Input, f.one.Input)) || a.name == "retry" && c.From != "test" ||
-			a.name == "fork" && c.At != "test" {
+		if a.name == "requeue" && (c.Generation != 1 || !same(c.Input, f.one.Input)) ||
+			a.name == "retry" && c.From != "test" || a.name == "fork" && c.At != "test" {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.done != "" {
@@ -185,7 +187,8 @@ func TestRefusedActionsLoseNothing(t *testing.T) {
 		}
 	}
 	for _, r := range []*http.Request{
-		by(at+"/cancel", url.Values{}, belay.ScopeSubmit), by(at+"/cancel", nil), by(at+"/signal", url.Values{}, belay.ScopeRead),
+		by(at+"/cancel", url.Values{}, belay.ScopeSubmit), by(at+"/cancel", nil),
+		by(at+"/signal", url.Values{}, belay.ScopeRead),
 		httptest.NewRequest(http.MethodPost, at+"/cancel", nil),
 	} {
 		if a := send(t, f, r); a.status != http.StatusForbidden || len(f.controls) != 1 {
@@ -194,8 +197,8 @@ func TestRefusedActionsLoseNothing(t *testing.T) {
 	}
 }
 
-// Any text in an execution, in a form that is refused and in the name of the visitor is inert, and an input that is sent
-// back unchanged keeps its value.
+// Any text in an execution, in a form that is refused and in the name of the visitor is inert, and an input that is
+// sent back unchanged keeps its value.
 func TestHostileTextInForms(t *testing.T) {
 	at := here + id(1).String()
 	for _, s := range hostile {
@@ -223,11 +226,13 @@ func TestHostileTextInForms(t *testing.T) {
 		}
 	}
 	for _, next := range []string{"//evil.example", `/\evil.example`, "https://evil.example"} {
-		if a := get(t, running(), "/login?again=yes&next="+percent(next)); strings.Contains(a.body, "http-equiv=\"refresh\"") {
+		a := get(t, running(), "/login?again=yes&next="+percent(next))
+		if strings.Contains(a.body, `http-equiv="refresh"`) {
 			t.Errorf("%s: %s", next, a.body)
 		}
 	}
-	if a := get(t, running(), "/login?again=yes&next=%2Fexecutions"); !strings.Contains(a.body, `content="0; url=/executions"`) {
+	a := get(t, running(), "/login?again=yes&next=%2Fexecutions")
+	if !strings.Contains(a.body, `content="0; url=/executions"`) {
 		t.Error(a.body)
 	}
 }
