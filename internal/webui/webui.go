@@ -27,6 +27,9 @@ type Options struct {
 	// Tasks reads the tasks of an execution of a document, and returns CodeInvalid for another execution. nil shows no
 	// tasks.
 	Tasks func(context.Context, belay.TaskQuery) (belay.TaskPage, error)
+	// Graph returns the tasks of the text of a document with ID, Uses, Needs and Compensates, for a drawing; nil draws
+	// none.
+	Graph func(text string) ([]belay.Task, error)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
@@ -34,16 +37,16 @@ const readTimeout = 10 * time.Second
 
 // pages has the handlers of the pages, and the data that all of them use.
 type pages struct {
-	backend   belay.Client
+	backend   belay.Backend
 	options   Options
 	templates map[string]*template.Template
 	style     asset
 	icon      asset
 }
 
-// New makes the handler of the web UI: pages under / and /executions, style sheet and icon under
-// /assets/. It answers only GET and HEAD. Before it calls the handler, the caller must check that
-// the request may read executions.
+// New makes the handler of the web UI: the pages, and style sheet and icon under /assets/. It answers
+// only GET and HEAD. Before it calls the handler, the caller must check that the request may read
+// executions.
 func New(b belay.Backend, o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -52,20 +55,18 @@ func New(b belay.Backend, o Options) http.Handler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &pages{
-		backend: b, options: o, templates: make(map[string]*template.Template),
+		backend: b, options: o, templates: templates(),
 		style: newAsset("assets/belay.css", "text/css; charset=utf-8"),
 		icon:  newAsset("assets/icon.svg", "image/svg+xml"),
 	}
-	for _, name := range []string{"executions", "execution", "error"} {
-		p.templates[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
-	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", p.page(p.executions))
+	mux.HandleFunc("GET /{$}", p.page(p.overview))
 	mux.HandleFunc("GET /executions", p.page(p.executions))
 	mux.HandleFunc("GET /executions/{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/executions", http.StatusMovedPermanently)
 	})
 	mux.HandleFunc("GET /executions/{id}", p.page(p.execution))
+	p.fleet(mux)
 	mux.Handle("GET /assets/belay.css", p.style)
 	mux.Handle("GET /assets/icon.svg", p.icon)
 	mux.HandleFunc("GET /", p.page(func(context.Context, *http.Request) (view, error) {
@@ -97,7 +98,8 @@ type view struct {
 	Refresh int
 	Page    any
 
-	// render sets these fields.
+	// page and render set these fields.
+	Nav                  []navLink
 	Style, Icon, Version string
 }
 
@@ -112,6 +114,7 @@ func (p *pages) page(build func(context.Context, *http.Request) (view, error)) h
 		if err != nil {
 			v, status = p.failed(r, err)
 		}
+		v.Nav = navigation(r.URL.Path)
 		if status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}
