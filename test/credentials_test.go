@@ -134,7 +134,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 		}
 		for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/log", "/v1/executions/" + id, "/v1/executions/" +
 			id + "/history?data=true", "/v1/executions/" + id + "/explain", "/executions/" + id, "/executions",
-			"/v1/executions", "/v1/workers", "/metrics"} {
+			"/", "/dead", "/workers", "/queues", "/v1/executions", "/v1/workers", "/metrics"} {
 			seen += a.want(http.StatusOK, "GET", path, "").text
 		}
 		seen += p.belay("get", id).want(0).out + p.belay("get", id, "-o", "json").want(0).out

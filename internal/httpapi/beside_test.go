@@ -23,6 +23,10 @@ func TestPagesAndMetrics(t *testing.T) {
 	s := serve(t, httpapi.Options{Pages: said("a page"), Metrics: said("up 1")})
 	paths := map[string]string{"/": "a page", "/executions": "a page", "/executions/ex_1": "a page",
 		"/assets/x.css": "a page", "/metrics": "up 1"}
+	for _, path := range []string{"/overview", "/dead", "/workers", "/queues", "/workflows", "/workflows/x",
+		"/schedules", "/schedules/x", "/webhooks", "/webhooks/x", "/notifications", "/notifications/x"} {
+		paths[path] = "a page"
+	}
 	for path, text := range paths {
 		if a := s.want(http.StatusOK, nil, http.MethodGet, path, ""); string(a.body) != text {
 			t.Errorf("%s is %q", path, a.body)

@@ -15,6 +15,12 @@ import (
 
 type healthReply struct{ Body wire.Health }
 
+// pagePaths are the paths of the pages. A path that ends with a slash stands for all paths below it.
+var pagePaths = []string{
+	"/{$}", "/overview", "/executions", "/executions/", "/dead", "/workers", "/queues", "/workflows", "/workflows/",
+	"/schedules", "/schedules/", "/webhooks", "/webhooks/", "/notifications", "/notifications/", assetsPath,
+}
+
 // operations adds the routes at the root, for operators of the server.
 func (a *api) operations() {
 	add(a, route{
@@ -37,7 +43,7 @@ func (a *api) operations() {
 	})
 	a.metrics()
 	if a.o.Pages != nil {
-		for _, path := range []string{"/{$}", "/executions", "/executions/", assetsPath} {
+		for _, path := range pagePaths {
 			a.pages(path)
 		}
 		a.forms()

@@ -51,3 +51,16 @@ func (language) Graph(text, format string) (string, error) {
 	}
 	return d.Text(), nil
 }
+
+// plan returns the tasks of a document as the pages draw them.
+func plan(text string) ([]belay.Task, error) {
+	d, problems := definition.Parse("document", []byte(text))
+	if d == nil {
+		return nil, problems
+	}
+	all := make([]belay.Task, len(d.Tasks))
+	for i, t := range d.Tasks {
+		all[i] = belay.Task{ID: t.ID, Uses: t.Brief(), Needs: t.Needs, Compensates: t.Undoes}
+	}
+	return all, nil
+}

@@ -170,11 +170,21 @@ func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 	for path, want := range map[string]string{
 		"/healthz": `"1.2.3"`, "/readyz": "ok", "/v1/executions/" + id: `"pending"`, "/openapi.json": `"openapi"`,
 		"/metrics": "belay_executions_submitted_total{", "/": "</html>", "/executions/" + id: id,
-		"/assets/belay.css": "{",
+		"/assets/belay.css": "{", "/overview": "</html>", "/executions": id, "/dead": "</html>", "/workers": "</html>",
+		"/queues": id, "/workflows": "</html>", "/schedules": "</html>", "/webhooks": "</html>",
+		"/notifications": "</html>",
 	} {
 		if status, text := r.do(c, http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d without %s\n%.300s", path, status, want, text)
 		}
+	}
+	document := `{"text": "name: two\ntasks:\n  - {id: a, uses: command, with: {run: [ls]}}\n` +
+		`  - {id: b, uses: command, needs: a, with: {run: [ls]}}\n"}`
+	if status, text := r.do(c, http.MethodPut, "/v1/workflows/two", document); status >= 300 {
+		t.Fatalf("a document is not stored: %d\n%s", status, text)
+	}
+	if _, text := r.do(c, http.MethodGet, "/workflows/two", ""); strings.Count(text, `class="edge"`) != 1 {
+		t.Errorf("the page of a document lacks the graph of its tasks\n%s", text)
 	}
 	if !r.open {
 		t.Error("a server without keys demands a key")

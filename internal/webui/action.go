@@ -262,7 +262,7 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 	if failed != nil {
 		f.Failed, status = excerpt(sentence(failed), maxMessage), belay.CodeOf(failed).Status()
 	}
-	p.render(r.Context(), w, status, view{template: "action", Title: a.label, Page: f})
+	p.render(w, r, status, view{template: "action", Title: a.label, Page: f})
 }
 
 // preset returns the value that a field has at first, and suggestions.
@@ -389,5 +389,5 @@ func doneNote(q url.Values) string {
 // refuse shows the page of an error.
 func (p *pages) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	v, status := p.failed(r, err)
-	p.render(r.Context(), w, status, v)
+	p.render(w, r, status, v)
 }

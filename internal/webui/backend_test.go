@@ -63,6 +63,13 @@ func TestPagesOfARealExecution(t *testing.T) {
 				t.Errorf("the page of the running execution lacks %q:\n%s", want, page)
 			}
 		}
+		if fleet := show("/workers"); !strings.Contains(fleet, "belaytest 2") || !strings.Contains(fleet, address) {
+			t.Errorf("the page of the workers lacks the owner and its run:\n%s", fleet)
+		}
+		for _, address := range []string{"/overview", "/dead", "/queues", "/queues?gate=queue:default", "/workflows",
+			"/schedules", "/webhooks", "/notifications"} {
+			show(address)
+		}
 		close(hold)
 		if _, err := h.Result(t.Context()); err != nil {
 			t.Fatal(err)
@@ -76,7 +83,7 @@ func TestPagesOfARealExecution(t *testing.T) {
 		if strings.Contains(page, `http-equiv="refresh"`) {
 			t.Error("the page of the ended execution reloads itself")
 		}
-		if list := show("/"); !strings.Contains(list, address) || !strings.Contains(list, ">succeeded<") {
+		if list := show("/executions"); !strings.Contains(list, address) || !strings.Contains(list, ">succeeded<") {
 			t.Errorf("the list lacks the execution:\n%s", list)
 		}
 	})

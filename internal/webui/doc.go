@@ -1,5 +1,5 @@
-// Package webui is the web UI: plain HTML pages about executions, made on the server from any
-// belay.Backend. The pages only read from the Backend.
+// Package webui is the web UI: plain HTML pages about executions, workers, queues, gates, dead letters, stored
+// workflows and triggers, made on the server from any belay.Backend. The pages only read from the Backend.
 //
 // Names, errors, outputs and logs come from other people and may contain any text. Three measures
 // keep a hostile text from doing harm. html/template escapes every value for its place in the page.

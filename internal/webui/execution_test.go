@@ -25,7 +25,7 @@ func TestExecutionShowsOwnerAndCountdown(t *testing.T) {
 	f.one.Queue, f.one.Labels = "run:x", map[string]string{"line": "0a1b", "team": "blue"}
 	a = get(t, f, here+id(1).String())
 	a.says("Label team blue")
-	a.saysNot("Queue", "Label line")
+	a.saysNot("run:x", "Label line")
 	move := a.root.all("animate")
 	if len(move) != 1 || move[0].attr["from"] != "800" || move[0].attr["dur"] != "12.0s" {
 		t.Errorf("the countdown is %v, want 800 thousandths running out in 12 seconds", move)

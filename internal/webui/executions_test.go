@@ -60,7 +60,7 @@ func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 // The list shows each execution with its state as a word, and counts the executions by state.
 func TestExecutionsAreListed(t *testing.T) {
 	var asked []belay.Filter
-	for _, address := range []string{"/", "/executions"} {
+	for _, address := range []string{"/executions", "/executions?live=on"} {
 		a := get(t, listed(many(16), &asked), address)
 		rows := a.root.class("list")[0].all("tr")
 		if len(rows) != 17 {
@@ -164,7 +164,7 @@ func TestExecutionsArePaged(t *testing.T) {
 // because of a filter.
 func TestEmptyListsSayWhatToDo(t *testing.T) {
 	f := &fake{}
-	get(t, f, "/").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
+	get(t, f, "/executions").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
 	get(t, f, "/executions?workflow=x").says("No execution matches the filter.", "Show all")
 	get(t, f, "/executions?cursor=x").says("There are no older executions.")
 }
@@ -174,7 +174,7 @@ func TestCountsSayIfTheyAreIncomplete(t *testing.T) {
 	f := &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Executions: many(8), Next: "more"}, nil
 	}}
-	get(t, f, "/").says("Counted: the newest 1000.")
+	get(t, f, "/executions").says("Counted: the newest 1000.")
 }
 
 // The pages only read from the Backend. A browser may load only their style sheet and icon, and run
@@ -209,7 +209,7 @@ func TestPagesAreHarmless(t *testing.T) {
 
 // The files that a page loads exist, and their addresses change with their content.
 func TestAssetsAreServedUnderAddressesOfTheirContent(t *testing.T) {
-	a := get(t, running(), "/")
+	a := get(t, running(), "/executions")
 	var addresses []string
 	for _, l := range a.root.all("link") {
 		addresses = append(addresses, l.attr["href"])

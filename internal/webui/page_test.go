@@ -21,9 +21,13 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
+// unset has the methods that no page calls.
+type unset struct{ belay.Backend }
+
 // fake is a Backend that answers from its fields and records the queries of the pages.
 type fake struct {
-	belay.Backend
+	unset
+	stored
 	list     func(belay.Filter) (belay.Page, error)
 	one      *belay.Execution
 	why      belay.Explanation
@@ -124,7 +128,7 @@ func send(t *testing.T, b belay.Backend, r *http.Request) *answer {
 	w := httptest.NewRecorder()
 	o := Options{Version: "v1.2.3", Now: func() time.Time { return noon }}
 	if f, ok := b.(*fake); ok {
-		o.Tasks = f.Tasks
+		o.Tasks, o.Graph = f.Tasks, f.graph
 	}
 	New(b, o).ServeHTTP(w, r)
 	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}

@@ -27,6 +27,9 @@ type Options struct {
 	// Tasks reads the tasks of an execution of a document, and returns CodeInvalid for another execution. nil shows no
 	// tasks.
 	Tasks func(context.Context, belay.TaskQuery) (belay.TaskPage, error)
+	// Graph returns the tasks of the text of a document with ID, Uses, Needs and Compensates, for a drawing; nil draws
+	// none.
+	Graph func(text string) ([]belay.Task, error)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
@@ -34,14 +37,14 @@ const readTimeout = 10 * time.Second
 
 // pages has the handlers of the pages, and the data that all of them use.
 type pages struct {
-	backend   belay.Client
+	backend   belay.Backend
 	options   Options
 	templates map[string]*template.Template
 	style     asset
 	icon      asset
 }
 
-// New makes the handler of the web UI: pages under / and /executions, the form of /login, style sheet
+// New makes the handler of the web UI: the pages, the form of /login, style sheet
 // and icon under /assets/. Before it calls the handler, the caller must check that the request may
 // read executions (except for /login), that a POST has the scope that Forms names, and that it does
 // not come from a page of another site. WithVisitor tells the pages who the visitor is.
@@ -53,15 +56,12 @@ func New(b belay.Backend, o Options) http.Handler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &pages{
-		backend: b, options: o, templates: make(map[string]*template.Template),
+		backend: b, options: o, templates: templates(),
 		style: newAsset("assets/belay.css", "text/css; charset=utf-8"),
 		icon:  newAsset("assets/icon.svg", "image/svg+xml"),
 	}
-	for _, name := range []string{"executions", "execution", "action", "login", "error"} {
-		p.templates[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
-	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", p.page(p.executions))
+	mux.HandleFunc("GET /{$}", p.page(p.overview))
 	mux.HandleFunc("GET /executions", p.page(p.executions))
 	mux.HandleFunc("GET /executions/{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/executions", http.StatusMovedPermanently)
@@ -70,6 +70,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	mux.HandleFunc("GET /executions/{id}/{action}", p.act)
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET /login", p.page(p.login))
+	p.fleet(mux)
 	mux.Handle("GET /assets/belay.css", p.style)
 	mux.Handle("GET /assets/icon.svg", p.icon)
 	mux.HandleFunc("GET /", p.page(func(context.Context, *http.Request) (view, error) {
@@ -104,6 +105,7 @@ type view struct {
 	Page    any
 
 	// render sets these fields.
+	Nav                  []navLink
 	Style, Icon, Version string
 	Visitor              string // the name of the visitor's key
 }
@@ -122,12 +124,15 @@ func (p *pages) page(build func(context.Context, *http.Request) (view, error)) h
 		if status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}
-		p.render(ctx, w, status, v)
+		p.render(w, r, status, v)
 	}
 }
 
-func (p *pages) render(ctx context.Context, w http.ResponseWriter, status int, v view) {
-	v.Visitor = excerpt(visitorOf(ctx).Name, 60)
+func (p *pages) render(w http.ResponseWriter, r *http.Request, status int, v view) {
+	v.Visitor = excerpt(visitorOf(r.Context()).Name, 60)
+	if v.template != "login" {
+		v.Nav = navigation(r.URL.Path)
+	}
 	v.Style, v.Icon, v.Version = p.style.address, p.icon.address, p.options.Version
 	var b bytes.Buffer
 	if err := p.templates[v.template].ExecuteTemplate(&b, "layout", v); err != nil {

@@ -1,0 +1,71 @@
+package webui
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// The page shows the groups with their counts and times, and links each group to its dead letters.
+func TestDeadLettersAreGrouped(t *testing.T) {
+	f := &fake{}
+	for i := range 130 {
+		f.groups.Groups = append(f.groups.Groups, belay.DeadLetterGroup{
+			Fingerprint: fmt.Sprintf("f%d", i), Workflow: "review", Reason: "max_retries", Count: 200 - i,
+			First: ago(time.Hour), Last: ago(time.Minute), Message: "no such branch\nmore", Newest: id(3),
+		})
+	}
+	f.groups.Examined, f.groups.More = 10_000, true
+	a := get(t, f, "/dead?workflow=review")
+	if q := f.dead[0]; q.Resolution != "open" || q.Workflow != "review" {
+		t.Errorf("the page asks for %+v", q)
+	}
+	rows := a.root.class("cards")[0].all("tr")
+	if len(rows) != mostGroups+1 {
+		t.Fatalf("%d rows, want a head and %d", len(rows), mostGroups)
+	}
+	want := "review max retries 200 no such branch … 1h 00m ago 1m 00s ago " + shortID(id(3))
+	if got := rows[1].words(); got != want {
+		t.Errorf("a group is listed as %q", got)
+	}
+	a.says("in 130 groups of review", "30 smaller groups are not shown", "Only the newest 10000 dead letters",
+		"all workflows")
+	if href := rows[1].all("a")[0].attr["href"]; href != "/dead?fingerprint=f0" {
+		t.Errorf("the group leads to %s", href)
+	}
+}
+
+// The list of a group shows each dead letter with its error, notes and resolution, in pages.
+func TestDeadLettersOfAGroup(t *testing.T) {
+	f := &fake{}
+	for i := range 70 {
+		f.letters = append(f.letters, belay.DeadLetter{Execution: id(byte(i)), Generation: 2, Workflow: "review",
+			Reason: "timeout", Message: strings.Repeat("long ", 1000), At: ago(time.Minute)})
+	}
+	l := &f.letters[0]
+	l.Message, l.Resolution, l.ResolvedBy, l.ResolvedAt = "too slow", belay.ResolvedFixed, "anna", ago(time.Second)
+	l.FailedBy = belay.FailedByMonitor
+	l.Notes = []belay.DeadLetterNote{{By: "bob", Text: "first"}, {By: "anna", Text: "moved the file"}}
+	first := get(t, f, "/dead?fingerprint=f0&resolution=all")
+	if q := f.dead[0]; q.Fingerprint != "f0" || q.Resolution != "all" || q.Limit != lettersSize {
+		t.Errorf("the page asks for %+v", q)
+	}
+	first.says("review timeout", "too slow", "ended by the execution_timeout_monitor", "noted by anna: moved the file",
+		"1 earlier note", "fixed 1s ago by anna", "generation 2")
+	if len(first.body) > 128<<10 {
+		t.Errorf("the page has %d bytes", len(first.body))
+	}
+	second := get(t, f, nextOf(first))
+	if q := f.dead[1]; q.Fingerprint != "f0" || q.Resolution != "all" || q.Cursor == "" {
+		t.Errorf("the second page asks for %+v", q)
+	}
+	if n := len(second.root.class("cards")[0].all("tr")); n != 21 || nextOf(second) != "" {
+		t.Errorf("the second page has %d rows, want 21", n)
+	}
+	if a := get(t, f, "/dead?resolution=nonsense"); a.status != 400 {
+		t.Errorf("an unknown resolution: %d", a.status)
+	}
+}

@@ -1,0 +1,212 @@
+package webui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	newest      = 10          // executions on the overview
+	lately      = time.Hour   // how long the overview names workers that were lost
+	overdueFrom = time.Minute // from this wait on an execution that a worker could take is overdue
+	mostAlerts  = 1000        // gates, and schedules, that the overview examines
+)
+
+// overviewPage is the first page: how many executions there are in each state, and the matters to which a
+// person should attend.
+type overviewPage struct {
+	Counts   []count
+	Counted  string
+	Alerts   []alert
+	Examined string // what the page has not examined; empty if it has examined everything
+	Rows     []row
+	Fleet    string
+}
+
+// alert is a matter to which a person should attend, with the page that shows it.
+type alert struct {
+	Level   state
+	Text    string
+	About   string
+	Address string
+}
+
+func (p *pages) overview(ctx context.Context, _ *http.Request) (view, error) {
+	all, err := p.backend.Executions(ctx, belay.Filter{Limit: countUpTo})
+	if err != nil {
+		return view{}, err
+	}
+	waiting, workers, err := p.line(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	now := p.options.Now()
+	open := slices.DeleteFunc(slices.Clone(workers), func(w belay.Worker) bool { return w.State.Ended() })
+	o := overviewPage{Counts: countStates(&filter{State: "none"}, all.Executions), Fleet: sumOf(open)}
+	if all.Next != "" {
+		o.Counted = fmt.Sprintf("Counted: the newest %d.", countUpTo)
+	}
+	for i := range all.Executions[:min(len(all.Executions), newest)] {
+		o.Rows = append(o.Rows, rowOf(&all.Executions[i], now))
+	}
+	if err := p.deadAlert(ctx, &o, now); err != nil {
+		return view{}, err
+	}
+	o.queueAlerts(&waiting, workers, now)
+	o.workerAlerts(workers, now)
+	if err := p.gateAlerts(ctx, &o, now); err != nil {
+		return view{}, err
+	}
+	if err := p.scheduleAlerts(ctx, &o); err != nil {
+		return view{}, err
+	}
+	slices.SortStableFunc(o.Alerts, func(a, b alert) int { return strings.Compare(a.Level.Class, b.Level.Class) })
+	return view{template: "overview", Title: "Overview", Page: o}, nil
+}
+
+func (o *overviewPage) add(level, text, about, address string) {
+	word := map[string]string{"bad": "act", "hold": "look"}[level]
+	o.Alerts = append(o.Alerts, alert{state{word, level}, text, line(about), address})
+}
+
+func (p *pages) deadAlert(ctx context.Context, o *overviewPage, now time.Time) error {
+	dead, err := p.backend.DeadLetterGroups(ctx, belay.DeadLetterFilter{})
+	if err != nil || len(dead.Groups) == 0 {
+		return err
+	}
+	letters, last := 0, &dead.Groups[0]
+	for i := range dead.Groups {
+		letters += dead.Groups[i].Count
+		if dead.Groups[i].Last.After(last.Last) {
+			last = &dead.Groups[i]
+		}
+	}
+	text := several(letters, "open dead letter")
+	if dead.More {
+		text = "more than " + text
+	}
+	o.add("bad", text, fmt.Sprintf("the newest %s, of %s: %s", when(last.Last, now).ago(), excerpt(last.Workflow, 60),
+		last.Message), "/dead")
+	return nil
+}
+
+// queueAlerts names queues in which executions wait for a worker that is not connected, and queues in which
+// executions wait too long.
+func (o *overviewPage) queueAlerts(waiting *belay.Page, workers []belay.Worker, now time.Time) {
+	var without, slow []string
+	late, taken := 0, takes(workers)
+	for _, q := range queuesFrom(waiting.Executions, workers) {
+		if q.alone != nil && now.Sub(due(q.alone)) >= belay.NoWorkerAlertAfter {
+			without = append(without, excerpt(q.name, 60)+": "+strings.Join(lacking(q), ", "))
+		}
+	}
+	for i := range waiting.Executions {
+		e := &waiting.Executions[i]
+		queued := e.Gate == "" && !e.External && (e.Reason == nil || e.Reason.Code == "queued")
+		if queued && now.Sub(due(e)) > overdueFrom && taken(e) {
+			late++
+			if name := excerpt(e.Queue, 60); !slices.Contains(slow, name) && len(slow) < mostNames {
+				slow = append(slow, name)
+			}
+		}
+	}
+	if n := len(without); n > 0 {
+		o.add("bad", several(n, "queue")+" with executions for which no worker is connected",
+			strings.Join(without[:min(n, mostNames)], "; "), "/queues")
+	}
+	if late > 0 {
+		o.add("hold", several(late, "execution")+" due for more than a minute",
+			"in "+strings.Join(slow, ", "), "/queues")
+	}
+}
+
+// workerAlerts names workers that are unhealthy, cordoned or lately lost.
+func (o *overviewPage) workerAlerts(workers []belay.Worker, now time.Time) {
+	found := make(map[belay.WorkerState][]string)
+	for i := range workers {
+		w := &workers[i]
+		if w.State != belay.WorkerLost || now.Sub(w.EndedAt) < lately {
+			found[w.State] = append(found[w.State], excerpt(w.Name, 60))
+		}
+	}
+	for _, kind := range []struct {
+		state       belay.WorkerState
+		level, what string
+	}{
+		{belay.WorkerUnhealthy, "bad", "unhealthy"},
+		{belay.WorkerLost, "hold", "lost in the last hour"},
+		{belay.WorkerCordoned, "hold", "cordoned"},
+	} {
+		if names := found[kind.state]; len(names) > 0 {
+			o.add(kind.level, several(len(names), "worker")+" "+kind.what,
+				strings.Join(names[:min(len(names), mostNames)], ", "), "/workers")
+		}
+	}
+}
+
+// gateAlerts names circuit breakers that are not closed, resources that have failed, and pauses.
+func (p *pages) gateAlerts(ctx context.Context, o *overviewPage, now time.Time) error {
+	found, err := p.backend.Gates(ctx, belay.GateFilter{Limit: mostAlerts})
+	if err != nil {
+		return err
+	}
+	var broken, failed, paused []string
+	for i := range found.Gates {
+		g := &found.Gates[i]
+		name := excerpt(string(g.ID), 60)
+		switch {
+		case g.Pause != nil && !g.Open:
+			paused = append(paused, name+" for "+short(now.Sub(g.Pause.Since)))
+		case g.Breaker != nil && g.Breaker.State != "closed":
+			broken = append(broken, name)
+		case g.Resource != nil && g.Resource.State == belay.ResourceFailed:
+			failed = append(failed, name)
+		}
+	}
+	some := func(names []string) string { return strings.Join(names[:min(len(names), mostNames)], ", ") }
+	if n := len(broken); n > 0 {
+		o.add("bad", several(n, "circuit breaker")+" not closed", some(broken), "/queues")
+	}
+	if n := len(failed); n > 0 {
+		o.add("bad", several(n, "resource")+" whose change of the mode has failed", some(failed), "/queues")
+	}
+	if n := len(paused); n > 0 {
+		o.add("hold", several(n, "pause")+" of queues, workflows or targets", some(paused), "/queues")
+	}
+	if found.Next != "" {
+		o.Examined = fmt.Sprintf("Only the first %d gates were examined.", mostAlerts)
+	}
+	return nil
+}
+
+// scheduleAlerts names schedules whose newest slot failed.
+func (p *pages) scheduleAlerts(ctx context.Context, o *overviewPage) error {
+	schedules, err := p.backend.Schedules(ctx, belay.ScheduleFilter{Limit: mostAlerts})
+	if err != nil {
+		return err
+	}
+	failing := 0
+	for i := range schedules.Schedules {
+		s := &schedules.Schedules[i]
+		if len(s.Recent) == 0 || s.Recent[0].Outcome != belay.SlotFailed || s.Paused != nil {
+			continue
+		}
+		if failing++; failing <= mostNames {
+			o.add("bad", "the newest slot of the schedule "+excerpt(s.Name, maxLine)+" has failed", s.Recent[0].Text,
+				"/schedules/"+s.Name)
+		}
+	}
+	if n := failing - mostNames; n > 0 {
+		o.add("bad", several(n, "further schedule")+" failing", "", "/schedules")
+	}
+	if schedules.Next != "" {
+		o.Examined += fmt.Sprintf(" Only the first %d schedules were examined.", mostAlerts)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package webui
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// The overview names each matter that needs a person, the urgent ones first, with a link to its page.
+func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
+	f := waitingIn()
+	f.groups.Groups = []belay.DeadLetterGroup{
+		{Workflow: "a", Count: 2, Last: ago(time.Hour), Message: "old"},
+		{Workflow: "b", Count: 1, Last: ago(time.Minute), Message: "new"},
+	}
+	f.gates = gatesOf()
+	f.workers = append(f.workers, manyWorkers(0, 2)...)
+	f.workers[1].EndedAt = ago(time.Minute)
+	f.workers[2].EndedAt = ago(2 * time.Hour)
+	failed := belay.ScheduleSlot{Outcome: belay.SlotFailed, Text: "no such document"}
+	f.schedules = []belay.ScheduleInfo{{Schedule: belay.Schedule{Name: "nightly"},
+		Recent: []belay.ScheduleSlot{failed}}}
+	a := get(t, f, "/")
+	var got []string
+	for _, li := range a.root.class("alerts")[0].all("li") {
+		got = append(got, li.all("a")[0].attr["href"]+" "+li.words())
+	}
+	want := []string{
+		"/dead act 3 open dead letters the newest 1m 00s ago, of b: new",
+		"/queues act 1 queue with executions for which no worker is connected gpu: train (1)",
+		"/queues act 1 circuit breaker not closed target:pay",
+		"/schedules/nightly act the newest slot of the schedule nightly has failed no such document",
+		"/queues look 1 execution due for more than a minute in default",
+		"/workers look 1 worker lost in the last hour w-0.",
+		"/queues look 1 pause of queues, workflows or targets queue:gpu for 1m 00s",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the overview names\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The overview counts executions by state, with links to their lists, and shows the newest ones.
+func TestOverviewCountsExecutions(t *testing.T) {
+	var asked []belay.Filter
+	f := listed(many(16), &asked)
+	a := get(t, f, "/overview")
+	a.says("all 16", "pending 2", "failed 2", "0 workers")
+	if n := len(a.root.class("list")[0].all("tr")); n != newest+1 {
+		t.Errorf("%d rows, want a head and %d", n, newest)
+	}
+	for _, l := range a.root.class("counts")[0].all("a") {
+		if q := query(t, l).Get("state"); l.words() != "all 16" && !strings.HasPrefix(l.words(), q) {
+			t.Errorf("%q leads to %s", l.words(), l.attr["href"])
+		}
+	}
+	get(t, &fake{}, "/").says("Nothing does")
+}

@@ -1,0 +1,187 @@
+package webui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+const (
+	workersSize = 50 // workers on one page
+	mostEnded   = 20 // the newest sessions that have ended
+	mostRuns    = 5  // links to the runs of one worker
+)
+
+// fleetPage is the page of the workers.
+type fleetPage struct {
+	Rows   []workerRow
+	Ended  []workerRow
+	Sum    string // how many workers there are, and how many of their slots are used
+	Listed string // which workers the page lists; empty for all
+	Pager  pager
+	Older  bool // further sessions have ended
+}
+
+// workerRow is one worker.
+type workerRow struct {
+	Name, ID, Where, Version string
+	State                    state
+	About                    []string
+	Slots                    string
+	Queues, Workflows        names
+	Labels                   names
+	Mailbox                  string
+	Heartbeat                *moment
+	Expires                  string
+	Runs                     []exLink
+	MoreRuns                 int
+	End                      *moment
+}
+
+func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
+	all, err := p.backend.Workers(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	// A page of executions that goes on elsewhere lacks runs; the rows then say how many.
+	running, err := p.backend.Executions(ctx, belay.Filter{
+		States: []belay.State{belay.Scheduled, belay.Running}, Children: true, Limit: countUpTo,
+	})
+	if err != nil {
+		return view{}, err
+	}
+	now := p.options.Now()
+	split := slices.IndexFunc(all, func(w belay.Worker) bool { return w.State.Ended() })
+	if split < 0 {
+		split = len(all)
+	}
+	open, ended := all[:split], all[split:]
+	from, _ := strconv.Atoi(r.URL.Query().Get("cursor")) // an odd cursor is that of the first page
+	from = max(0, min(from, len(open)))
+	part := open[from:min(len(open), from+workersSize)]
+	f := fleetPage{Sum: sumOf(open), Older: len(ended) > mostEnded}
+	for i := range part {
+		f.Rows = append(f.Rows, workerRowOf(&part[i], running.Executions, now))
+	}
+	for i := range ended[:min(len(ended), mostEnded)] {
+		f.Ended = append(f.Ended, workerRowOf(&ended[i], nil, now))
+	}
+	if len(part) < len(open) {
+		f.Listed = fmt.Sprintf("These are the workers %d to %d of %d.", from+1, from+len(part), len(open))
+	}
+	next, q := "", url.Values{}
+	if from > 0 {
+		q.Set("cursor", strconv.Itoa(from))
+	}
+	if from+len(part) < len(open) {
+		next = strconv.Itoa(from + workersSize)
+	}
+	f.Pager = pagerOf("/workers", q, next)
+	return view{template: "workers", Title: "Workers", Page: f}, nil
+}
+
+// sumOf counts the workers and their slots; owners from outside have none.
+func sumOf(open []belay.Worker) string {
+	workers, outside, used, slots := 0, 0, 0, 0
+	for i := range open {
+		if open[i].External {
+			outside++
+			continue
+		}
+		workers++
+		used += open[i].Running
+		slots += open[i].Capacity
+	}
+	text := fmt.Sprintf("%s, %d of %s in use", several(workers, "worker"), used, several(slots, "slot"))
+	if outside > 0 {
+		text += ", and " + several(outside, "owner") + " from outside"
+	}
+	return text
+}
+
+// workerClasses are the CSS classes of the states of workers.
+var workerClasses = map[belay.WorkerState]string{
+	belay.WorkerOpen: "good", belay.WorkerDraining: "hold", belay.WorkerCordoned: "hold", belay.WorkerUnhealthy: "bad",
+	belay.WorkerLost: "bad",
+}
+
+func workerRowOf(w *belay.Worker, running []belay.Execution, now time.Time) workerRow {
+	row := workerRow{
+		Name: line(w.Name), ID: w.ID.String(), Where: place(w.Process), Version: excerpt(w.Version, 80),
+		State: state{w.State.String(), workerClasses[w.State]}, Labels: pairs(w.Labels), End: when(w.EndedAt, now),
+	}
+	if w.External {
+		row.About = append(row.About, "An owner from outside, which is no worker.")
+	} else {
+		row.Slots = fmt.Sprintf("%d of %d", w.Running, w.Capacity)
+		row.Queues, row.Workflows = namesOf(queuesOf(w)), namesOf(workflowsOf(w))
+		row.Mailbox = line(w.Mailbox)
+	}
+	if c := w.Cordoned; c != nil {
+		row.About = append(row.About, byOperator("cordoned for "+short(now.Sub(c.Since)), c.By, c.Reason))
+	}
+	if w.HealthError != "" {
+		row.About = append(row.About, line("its probe has failed for "+short(now.Sub(w.UnhealthySince))+": "+
+			w.HealthError))
+	}
+	if w.State.Ended() {
+		if w.EndReason != w.State.String() {
+			row.About = append(row.About, line(w.EndReason))
+		}
+		return row
+	}
+	row.Heartbeat = when(w.HeartbeatAt, now)
+	if row.Expires = "expires in " + short(w.ExpiresAt.Sub(now)); !w.ExpiresAt.After(now) {
+		row.Expires = "its session has expired"
+	}
+	for i := range running {
+		if e := &running[i]; e.Worker == w.ID && len(row.Runs) < mostRuns {
+			row.Runs = append(row.Runs, linkTo(e.ID, nameOf(e)))
+		}
+	}
+	row.MoreRuns = max(0, w.Running-len(row.Runs))
+	return row
+}
+
+// nameOf returns the document or the workflow that an execution runs.
+func nameOf(e *belay.Execution) string {
+	if d := e.Document(); d != "" {
+		return d
+	}
+	return e.Workflow
+}
+
+const defaultQueue = "default"
+
+// allQueues returns the queues of a worker.
+func allQueues(w *belay.Worker) []string {
+	if len(w.Queues) == 0 {
+		return []string{defaultQueue}
+	}
+	return w.Queues
+}
+
+// queuesOf returns the queues of a worker, except the internal ones of belay run.
+func queuesOf(w *belay.Worker) []string {
+	return slices.DeleteFunc(slices.Clone(allQueues(w)), func(q string) bool { return strings.HasPrefix(q, "run:") })
+}
+
+// workflowsOf returns the workflows of a worker with their versions.
+func workflowsOf(w *belay.Worker) []string {
+	var all []string
+	for _, r := range w.Workflows {
+		name := r.Workflow
+		if r.Version != "" {
+			name += " " + r.Version
+		}
+		all = append(all, name)
+	}
+	return all
+}
