@@ -169,4 +169,15 @@ func TestAPersonActsInABrowser(t *testing.T) {
 	b.do("retry", click(`form.act button`), see(`p.done`))
 	b.until("token 2")
 	b.shot("retried")
+
+	b.do("cordon", chromedp.Navigate(a.url+"/workers"), click(`nav.acts a[href*="do=cordon"]`), see(`form.act`),
+		enter(`input[name=reason]`, "its disk is full"), click(`form.act button`), see(`nav.acts a[href*="do=uncordon"]`))
+	b.until("its disk is full")
+	b.shot("workers")
+	for _, page := range []string{
+		"overview", "executions", "dead", "queues", "workflows", "schedules", "webhooks", "notifications",
+	} {
+		b.do("open "+page, chromedp.Navigate(a.url+"/"+page), see(`nav a[aria-current="page"]`))
+		b.shot(page)
+	}
 }

@@ -159,7 +159,7 @@ type Form struct {
 
 // Forms returns the addresses of all forms. The caller of the handler must check the scope of each request.
 func Forms() []Form {
-	var all []Form
+	all := []Form{{deedPath, belay.ScopeOperate}}
 	for i := range actions {
 		all = append(all, Form{"/executions/{id}/" + actions[i].name, actions[i].scope})
 	}
@@ -168,8 +168,8 @@ func Forms() []Form {
 
 // offer is an action as the page of an execution shows it.
 type offer struct {
-	Name, Label string
-	Danger      bool
+	Address, Label string
+	Danger         bool
 }
 
 // offers returns the actions that the visitor may take in the execution's state.
@@ -177,7 +177,7 @@ func offers(ctx context.Context, e *belay.Execution) []offer {
 	var all []offer
 	for i := range actions {
 		if a := &actions[i]; visitorOf(ctx).allows(a.scope) && a.offered(e) {
-			all = append(all, offer{a.name, a.label, a.danger})
+			all = append(all, offer{"/executions/" + e.ID.String() + "/" + a.name, a.label, a.danger})
 		}
 	}
 	return all
@@ -185,13 +185,14 @@ func offers(ctx context.Context, e *belay.Execution) []offer {
 
 // actionForm is the page of an action's form.
 type actionForm struct {
-	ID, Workflow, Name, Heading, About, Button string
-	State                                      state
-	Fields                                     []field
-	Op                                         string
-	Generation                                 int
-	Danger                                     bool
-	Failed                                     string
+	ID, Workflow           string
+	Up, UpName, Back, Post string // addresses: of the list, of the page, and to which the form is sent
+	Heading, About, Button string
+	State                  *state
+	Fields, Hidden         []field
+	Op                     string
+	Danger                 bool
+	Failed                 string
 }
 
 // act shows the form of an action, or carries the action out and goes to the page of the execution.
@@ -213,16 +214,35 @@ func (p *pages) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to, err := p.carryOut(ctx, a, e, r.PostForm)
-	switch code := belay.CodeOf(err); {
+	switch {
 	case err == nil:
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, to, http.StatusSeeOther)
-	case code == belay.CodeConflict || code == belay.CodeInvalid || code == belay.CodeMalformed ||
-		code == belay.CodePayloadTooLarge:
+	case repairable(err):
 		p.form(w, r, a, e, r.PostForm, err)
 	default:
 		p.refuse(w, r, err)
 	}
+}
+
+// repairable reports whether the visitor may change the form after an error and send it again.
+func repairable(err error) bool {
+	switch belay.CodeOf(err) {
+	case belay.CodeConflict, belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge:
+		return true
+	default:
+		return false
+	}
+}
+
+func lacks(s belay.Scope) error {
+	return &belay.Error{
+		Code: belay.CodeForbidden, Message: "Your key does not have the scope " + string(s) + ", which this needs.",
+	}
+}
+
+func incomplete() error {
+	return &belay.Error{Code: belay.CodeMalformed, Message: "the form is not complete; open it again"}
 }
 
 // find returns the action that an address names, and its execution.
@@ -230,12 +250,10 @@ func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Exec
 	i := slices.IndexFunc(actions, func(a action) bool { return a.name == r.PathValue("action") })
 	id, err := belay.ParseExecutionID(r.PathValue("id"))
 	if i < 0 || err != nil {
-		return nil, nil, &belay.Error{Code: belay.CodeNotFound, Message: "There is no page at this address."}
+		return nil, nil, nothingThere()
 	}
 	if s := actions[i].scope; !visitorOf(ctx).allows(s) {
-		return nil, nil, &belay.Error{
-			Code: belay.CodeForbidden, Message: "Your key does not have the scope " + string(s) + ", which this needs.",
-		}
+		return nil, nil, lacks(s)
 	}
 	e, err := p.backend.Execution(ctx, id)
 	return &actions[i], &e, err
@@ -244,9 +262,12 @@ func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Exec
 // form shows the form of an action. sent and failed are set after the action was refused.
 func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, sent url.Values,
 	failed error) {
+	at, now := "/executions/"+e.ID.String(), stateOf(e)
 	f := actionForm{
-		ID: e.ID.String(), Workflow: cmp.Or(e.Document(), e.Workflow), Name: a.name, Heading: a.label, Button: a.label,
-		About: a.about, State: stateOf(e), Danger: a.danger, Generation: e.Generation, Fields: slices.Clone(a.fields),
+		ID: e.ID.String(), Workflow: cmp.Or(e.Document(), e.Workflow), Up: "/executions", UpName: "Executions",
+		Back: at, Post: at + "/" + a.name, Heading: a.label, Button: a.label, About: a.about, State: &now,
+		Danger: a.danger, Fields: slices.Clone(a.fields),
+		Hidden: []field{{Name: "generation", Value: strconv.Itoa(e.Generation)}},
 	}
 	var op belay.OpID
 	_, _ = rand.Read(op[:]) // never fails
@@ -258,11 +279,16 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 			x.Value = sent.Get(x.Name)
 		}
 	}
+	p.showForm(w, r, f, failed)
+}
+
+// showForm shows a form, with an error if failed is set.
+func (p *pages) showForm(w http.ResponseWriter, r *http.Request, f actionForm, failed error) {
 	status := http.StatusOK
 	if failed != nil {
 		f.Failed, status = excerpt(sentence(failed), maxMessage), belay.CodeOf(failed).Status()
 	}
-	p.render(w, r, status, view{template: "action", Title: a.label, Page: f})
+	p.render(w, r, status, view{template: "action", Title: f.Heading, Page: f})
 }
 
 // preset returns the value that a field has at first, and suggestions.
@@ -295,7 +321,7 @@ func (p *pages) preset(ctx context.Context, e *belay.Execution, name string) (st
 func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, form url.Values) (string, error) {
 	var op belay.OpID
 	if err := op.UnmarshalText([]byte(form.Get("op"))); err != nil || op.IsZero() {
-		return "", &belay.Error{Code: belay.CodeMalformed, Message: "the form is not complete; open it again"}
+		return "", incomplete()
 	}
 	to := "/executions/" + e.ID.String() + "?done=" + a.name
 	if a.name == "signal" {
@@ -309,7 +335,7 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 	}
 	c := belay.Control{
 		Execution: e.ID, Action: belay.Action(a.name), Actor: visitorOf(ctx).actor(), Op: op,
-		Reason: excerpt(strings.TrimSpace(form.Get("reason")), maxLine),
+		Reason: formReason(form),
 		From:   strings.TrimSpace(form.Get("from")), At: strings.TrimSpace(form.Get("at")),
 	}
 	switch c.Action {
@@ -325,7 +351,7 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 	if c.Action == belay.ActionRequeue || c.Action == belay.ActionRetry {
 		n, err := strconv.Atoi(form.Get("generation"))
 		if err != nil || n < 1 {
-			return "", &belay.Error{Code: belay.CodeMalformed, Message: "the form is not complete; open it again"}
+			return "", incomplete()
 		}
 		c.Generation = n // somebody else may have reopened the execution since the person saw it
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -40,6 +41,7 @@ type fake struct {
 	lookedAt int // how many chunks the pages have read
 	controls []belay.Control
 	signals  []belay.SignalRequest
+	deeds    []string
 	refusal  error // the error of every action
 }
 
@@ -50,6 +52,26 @@ func (f *fake) Control(_ context.Context, c belay.Control) (belay.Execution, err
 		x.ID = id(99)
 	}
 	return x, f.refusal
+}
+
+func (f *fake) Cordon(_ context.Context, c belay.Cordon) error {
+	f.deeds = append(f.deeds, fmt.Sprintf("cordon %s %t by %s: %s", c.Worker, c.Off, c.Actor, c.Reason))
+	return f.refusal
+}
+
+func (f *fake) Drain(_ context.Context, w belay.WorkerID) error {
+	f.deeds = append(f.deeds, "drain "+w.String())
+	return f.refusal
+}
+
+func (f *fake) ChangeGate(_ context.Context, c belay.GateChange) (belay.GateDetail, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Gate, c.Actor, c.Reason, c.Op.IsZero()))
+	return belay.GateDetail{}, f.refusal
+}
+
+func (f *fake) ChangeSchedule(_ context.Context, c belay.ScheduleChange) (belay.ScheduleChanged, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Name, c.Actor, c.Reason, c.Op.IsZero()))
+	return belay.ScheduleChanged{}, f.refusal
 }
 
 func (f *fake) Signal(_ context.Context, s belay.SignalRequest) error {

@@ -61,6 +61,7 @@ type schedulePage struct {
 	Next   []slotTime
 	Recent occasions
 	Input  *payload
+	Offers []offer
 }
 
 func (p *pages) schedules(ctx context.Context, r *http.Request) (view, error) {
@@ -180,6 +181,11 @@ func (p *pages) schedule(ctx context.Context, r *http.Request) (view, error) {
 	for i := range s.Recent[:min(len(s.Recent), 10)] {
 		d.Recent.Rows = append(d.Recent.Rows, slotOf(&s.Recent[i], now))
 	}
+	pause := "pause"
+	if s.Paused != nil {
+		pause = "resume"
+	}
+	d.Offers = deedsOn(ctx, ofSchedule, s.Name, pause, "run")
 	return view{template: "schedule", Title: "Schedule " + excerpt(s.Name, 60), Page: d}, nil
 }
 

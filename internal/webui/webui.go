@@ -69,6 +69,8 @@ func New(b belay.Backend, o Options) http.Handler {
 	mux.HandleFunc("GET /executions/{id}", p.page(p.execution))
 	mux.HandleFunc("GET /executions/{id}/{action}", p.act)
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
+	mux.HandleFunc("GET "+deedPath, p.deed)
+	mux.HandleFunc("POST "+deedPath, p.deed)
 	mux.HandleFunc("GET /login", p.page(p.login))
 	p.fleet(mux)
 	mux.Handle("GET /assets/belay.css", p.style)

@@ -43,6 +43,7 @@ type workerRow struct {
 	Runs                     []exLink
 	MoreRuns                 int
 	End                      *moment
+	Offers                   []offer
 }
 
 func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
@@ -68,7 +69,9 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	part := open[from:min(len(open), from+workersSize)]
 	f := fleetPage{Sum: sumOf(open), Older: len(ended) > mostEnded}
 	for i := range part {
-		f.Rows = append(f.Rows, workerRowOf(&part[i], running.Executions, now))
+		row := workerRowOf(&part[i], running.Executions, now)
+		row.Offers = deedsOn(ctx, ofWorker, row.ID, workerDeeds(&part[i])...)
+		f.Rows = append(f.Rows, row)
 	}
 	for i := range ended[:min(len(ended), mostEnded)] {
 		f.Ended = append(f.Ended, workerRowOf(&ended[i], nil, now))
@@ -85,6 +88,17 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	}
 	f.Pager = pagerOf("/workers", q, next)
 	return view{template: "workers", Title: "Workers", Page: f}, nil
+}
+
+// workerDeeds returns the names of the deeds that change something at a worker.
+func workerDeeds(w *belay.Worker) []string {
+	switch {
+	case w.External || w.State == belay.WorkerDraining:
+		return nil
+	case w.State == belay.WorkerCordoned:
+		return []string{"uncordon", "drain"}
+	}
+	return []string{"cordon", "drain"}
 }
 
 // sumOf counts the workers and their slots; owners from outside have none.

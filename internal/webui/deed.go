@@ -1,0 +1,210 @@
+package webui
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// deed is an action on a worker, a gate or a schedule. All of them need the scope operate.
+type deed struct {
+	of, name     string // parts of the address of the form
+	label, about string
+	danger       bool
+	unexplained  bool // no reason is kept
+	do           func(context.Context, belay.Backend, order) error
+}
+
+// order is what a visitor asks for with the form of a deed.
+type order struct {
+	id, actor, reason string
+	op                belay.OpID
+}
+
+const deedPath = "/act"
+
+// The things on which there are deeds.
+const (
+	ofWorker   = "worker"
+	ofGate     = "gate"
+	ofSchedule = "schedule"
+)
+
+var deeds = []deed{
+	{
+		of: ofWorker, name: "cordon", label: "Cordon", do: cordon(false),
+		about: "The worker claims nothing more until an operator allows it again. Its present runs go on.",
+	},
+	{
+		of: ofWorker, name: "uncordon", label: "Allow it to claim", do: cordon(true),
+		about: "The worker claims executions again.",
+	},
+	{
+		of: ofWorker, name: "drain", label: "Drain", danger: true, unexplained: true,
+		about: "The worker claims nothing more, and its session ends after its present runs.",
+		do: func(ctx context.Context, b belay.Backend, o order) error {
+			id, err := belay.ParseWorkerID(o.id)
+			if err != nil {
+				return nothingThere()
+			}
+			return b.Drain(ctx, id)
+		},
+	},
+	{
+		of: ofGate, name: "pause", label: "Pause", do: changeGate(belay.GatePause),
+		about: "No execution passes the gate until an operator resumes it. Present runs go on.",
+	},
+	{
+		of: ofGate, name: "resume", label: "Resume", do: changeGate(belay.GateResume),
+		about: "The pause ends, and waiting executions pass as far as the other parts of the gate allow.",
+	},
+	{
+		of: ofGate, name: "open", label: "Force the breaker open", danger: true, do: changeGate(belay.GateForceOpen),
+		about: "No step with this target starts until an operator changes it.",
+	},
+	{
+		of: ofGate, name: "close", label: "Force the breaker closed", danger: true,
+		do:    changeGate(belay.GateForceClosed),
+		about: "Steps with this target start whatever happens, until an operator changes it.",
+	},
+	{
+		of: ofGate, name: "auto", label: "Let the breaker decide", do: changeGate(belay.GateAutomatic),
+		about: "The circuit breaker opens and closes by itself again.",
+	},
+	{
+		of: ofSchedule, name: "pause", label: "Pause", do: changeSchedule(belay.SchedulePauseAction),
+		about: "Slots whose times come are not started until an operator resumes the schedule.",
+	},
+	{
+		of: ofSchedule, name: "resume", label: "Resume", do: changeSchedule(belay.ScheduleResume),
+		about: "The schedule starts its next slot on time.",
+	},
+	{
+		of: ofSchedule, name: "run", label: "Start one now", do: changeSchedule(belay.ScheduleRun),
+		about: "The schedule starts an execution now, whether or not it is paused.",
+	},
+}
+
+func cordon(off bool) func(context.Context, belay.Backend, order) error {
+	return func(ctx context.Context, b belay.Backend, o order) error {
+		id, err := belay.ParseWorkerID(o.id)
+		if err != nil {
+			return nothingThere()
+		}
+		return b.Cordon(ctx, belay.Cordon{Worker: id, Off: off, Actor: o.actor, Reason: o.reason})
+	}
+}
+
+func changeGate(a belay.GateAction) func(context.Context, belay.Backend, order) error {
+	return func(ctx context.Context, b belay.Backend, o order) error {
+		_, err := b.ChangeGate(ctx, belay.GateChange{
+			Gate: belay.GateID(o.id), Action: a, Actor: o.actor, Reason: o.reason, Op: o.op,
+		})
+		return err
+	}
+}
+
+func changeSchedule(a belay.ScheduleAction) func(context.Context, belay.Backend, order) error {
+	return func(ctx context.Context, b belay.Backend, o order) error {
+		_, err := b.ChangeSchedule(ctx, belay.ScheduleChange{
+			Name: o.id, Action: a, Actor: o.actor, Reason: o.reason, Op: o.op,
+		})
+		return err
+	}
+}
+
+func nothingThere() error {
+	return &belay.Error{Code: belay.CodeNotFound, Message: "There is no page at this address."}
+}
+
+// pageOf returns the address of the page of a thing.
+func pageOf(of, id string) string {
+	switch of {
+	case ofGate:
+		return addressOf("/queues", url.Values{}, "gate", id)
+	case ofSchedule:
+		return "/schedules/" + url.PathEscape(id)
+	}
+	return "/workers"
+}
+
+// deedsOn returns the named deeds on a thing, as far as the visitor may carry them out.
+func deedsOn(ctx context.Context, of, id string, names ...string) []offer {
+	var all []offer
+	for i := range deeds {
+		if d := &deeds[i]; d.of == of && slices.Contains(names, d.name) && visitorOf(ctx).allows(belay.ScopeOperate) {
+			at := deedPath + "?" + url.Values{"of": {of}, "id": {id}, "do": {d.name}}.Encode()
+			all = append(all, offer{at, d.label, d.danger})
+		}
+	}
+	return all
+}
+
+// deed shows the form of a deed, or carries the deed out and goes to the page of the thing.
+func (p *pages) deed(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		p.refuse(w, r, &belay.Error{Code: belay.CodeMalformed, Message: "The form cannot be read, or it is too large."})
+		return
+	}
+	of, id := r.Form.Get("of"), r.Form.Get("id")
+	i := slices.IndexFunc(deeds, func(d deed) bool { return d.of == of && d.name == r.Form.Get("do") })
+	switch {
+	case i < 0 || id == "" || len(id) > 1000:
+		p.refuse(w, r, nothingThere())
+		return
+	case !visitorOf(ctx).allows(belay.ScopeOperate):
+		p.refuse(w, r, lacks(belay.ScopeOperate))
+		return
+	}
+	d := &deeds[i]
+	if r.Method != http.MethodPost {
+		p.deedForm(w, r, d, id, nil)
+		return
+	}
+	o := order{id: id, actor: visitorOf(ctx).actor(), reason: formReason(r.PostForm)}
+	if err := o.op.UnmarshalText([]byte(r.PostForm.Get("op"))); err != nil || o.op.IsZero() {
+		p.refuse(w, r, incomplete())
+		return
+	}
+	switch err := d.do(ctx, p.backend, o); {
+	case err == nil:
+		w.Header().Set("Cache-Control", "no-store")
+		http.Redirect(w, r, pageOf(of, id), http.StatusSeeOther)
+	case repairable(err):
+		p.deedForm(w, r, d, id, err)
+	default:
+		p.refuse(w, r, err)
+	}
+}
+
+func formReason(form url.Values) string {
+	return excerpt(strings.TrimSpace(form.Get("reason")), maxLine)
+}
+
+// deedForm shows the form of a deed; failed is set after the deed was refused.
+func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id string, failed error) {
+	f := actionForm{
+		ID:     id,
+		UpName: map[string]string{ofWorker: "Workers", ofGate: "Queues and gates", ofSchedule: "Schedules"}[d.of],
+		Up:     map[string]string{ofWorker: "/workers", ofGate: "/queues", ofSchedule: "/schedules"}[d.of],
+		Back:   pageOf(d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about, Danger: d.danger,
+		Hidden: []field{{Name: "of", Value: d.of}, {Name: "id", Value: id}, {Name: "do", Value: d.name}},
+	}
+	var op belay.OpID
+	_, _ = rand.Read(op[:]) // never fails
+	f.Op = op.String()
+	if !d.unexplained {
+		reason := reasonField
+		reason.Value = r.PostForm.Get("reason")
+		f.Fields = []field{reason}
+	}
+	p.showForm(w, r, f, failed)
+}
