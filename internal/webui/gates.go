@@ -46,7 +46,7 @@ func (p *pages) gates(ctx context.Context, q url.Values, now time.Time) (gateLis
 	if err != nil {
 		return list, err
 	}
-	list.Pager = pagerOf("/queues", chosen(q, "cursor"), found.Next)
+	list.Pager = pagerOf("/queues", chosen(q, "cursor", "live"), found.Next)
 	read := 0
 	for i := range found.Gates[:min(len(found.Gates), gatesSize)] {
 		g := &found.Gates[i]

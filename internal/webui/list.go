@@ -124,6 +124,33 @@ func chosen(q url.Values, known ...string) url.Values {
 	return out
 }
 
+// reload says whether a page reloads itself, and has the link that changes this.
+type reload struct {
+	Address string
+	On      bool
+	Period  int // in seconds
+}
+
+// reloadOf reads the address of a page, which reloads itself if live=on.
+func reloadOf(u *url.URL) reload {
+	q := chosen(u.Query(), "cursor", "live")
+	r := reload{On: q.Get("live") == "on", Period: listPeriod}
+	if r.On {
+		r.Address = addressOf(u.Path, q, "live", "")
+	} else {
+		r.Address = addressOf(u.Path, q, "live", "on")
+	}
+	return r
+}
+
+// seconds is the time after which the page reloads itself; 0 for never.
+func (r reload) seconds() int {
+	if !r.On {
+		return 0
+	}
+	return r.Period
+}
+
 // several returns a number with its noun, as in "1 worker" and "2 workers".
 func several(n int, noun string) string {
 	if n == 1 {

@@ -27,6 +27,7 @@ type overviewPage struct {
 	Examined string // what the page has not examined; empty if it has examined everything
 	Rows     []row
 	Fleet    string
+	Reload   reload
 }
 
 // alert is a matter to which a person should attend, with the page that shows it.
@@ -37,7 +38,7 @@ type alert struct {
 	Address string
 }
 
-func (p *pages) overview(ctx context.Context, _ *http.Request) (view, error) {
+func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 	all, err := p.backend.Executions(ctx, belay.Filter{Limit: countUpTo})
 	if err != nil {
 		return view{}, err
@@ -48,7 +49,8 @@ func (p *pages) overview(ctx context.Context, _ *http.Request) (view, error) {
 	}
 	now := p.options.Now()
 	open := slices.DeleteFunc(slices.Clone(workers), func(w belay.Worker) bool { return w.State.Ended() })
-	o := overviewPage{Counts: countStates(&filter{State: "none"}, all.Executions), Fleet: sumOf(open)}
+	o := overviewPage{Counts: countStates(&filter{State: "none"}, all.Executions), Fleet: sumOf(open),
+		Reload: reloadOf(r.URL)}
 	if all.Next != "" {
 		o.Counted = fmt.Sprintf("Counted: the newest %d.", countUpTo)
 	}
@@ -67,7 +69,7 @@ func (p *pages) overview(ctx context.Context, _ *http.Request) (view, error) {
 		return view{}, err
 	}
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int { return strings.Compare(a.Level.Class, b.Level.Class) })
-	return view{template: "overview", Title: "Overview", Page: o}, nil
+	return view{template: "overview", Title: "Overview", Page: o, Refresh: o.Reload.seconds()}, nil
 }
 
 func (o *overviewPage) add(level, text, about, address string) {

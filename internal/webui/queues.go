@@ -26,6 +26,7 @@ type queuePage struct {
 	Partial string // says that the counts are incomplete; empty if they are complete
 	More    string
 	Gates   gateList
+	Reload  reload
 }
 
 // queueRow is one queue.
@@ -123,7 +124,9 @@ func takes(workers []belay.Worker) func(e *belay.Execution) bool {
 		key := fmt.Sprintf("%q %q %q %q", e.Queue, e.Workflow, e.Version, e.WorkerLabels) // in the order of the labels
 		answer, ok := known[key]
 		if !ok {
-			answer = slices.ContainsFunc(workers, func(w belay.Worker) bool { return fits(&w, e) })
+			for i := range workers {
+				answer = answer || fits(&workers[i], e)
+			}
 			known[key] = answer
 		}
 		return answer
@@ -191,7 +194,8 @@ func (p *pages) queues(ctx context.Context, r *http.Request) (view, error) {
 	if d.Gates, err = p.gates(ctx, r.URL.Query(), now); err != nil {
 		return view{}, err
 	}
-	return view{template: "queues", Title: "Queues and gates", Page: d}, nil
+	d.Reload = reloadOf(r.URL)
+	return view{template: "queues", Title: "Queues and gates", Page: d, Refresh: d.Reload.seconds()}, nil
 }
 
 // line reads the executions that wait for a worker, up to a limit, and the workers.

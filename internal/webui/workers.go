@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ type fleetPage struct {
 	Listed string // which workers the page lists; empty for all
 	Pager  pager
 	Older  bool // further sessions have ended
+	Reload reload
 }
 
 // workerRow is one worker.
@@ -67,7 +67,7 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("cursor")) // an odd cursor is that of the first page
 	from = max(0, min(from, len(open)))
 	part := open[from:min(len(open), from+workersSize)]
-	f := fleetPage{Sum: sumOf(open), Older: len(ended) > mostEnded}
+	f := fleetPage{Sum: sumOf(open), Older: len(ended) > mostEnded, Reload: reloadOf(r.URL)}
 	for i := range part {
 		row := workerRowOf(&part[i], running.Executions, now)
 		row.Offers = deedsOn(ctx, ofWorker, row.ID, workerDeeds(&part[i])...)
@@ -79,7 +79,7 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	if len(part) < len(open) {
 		f.Listed = fmt.Sprintf("These are the workers %d to %d of %d.", from+1, from+len(part), len(open))
 	}
-	next, q := "", url.Values{}
+	next, q := "", chosen(r.URL.Query(), "live")
 	if from > 0 {
 		q.Set("cursor", strconv.Itoa(from))
 	}
@@ -87,7 +87,7 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 		next = strconv.Itoa(from + workersSize)
 	}
 	f.Pager = pagerOf("/workers", q, next)
-	return view{template: "workers", Title: "Workers", Page: f}, nil
+	return view{template: "workers", Title: "Workers", Page: f, Refresh: f.Reload.seconds()}, nil
 }
 
 // workerDeeds returns the names of the deeds that change something at a worker.
