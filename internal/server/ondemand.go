@@ -91,6 +91,9 @@ func ring(c chan struct{}) {
 // have work.
 func (s *Server) observe(o *engine.Observation) {
 	s.metrics.Observe(o)
+	if s.opt.Traces != nil {
+		s.trace(o)
+	}
 	for i := range o.Submitted {
 		if a, ok := s.alarms[o.Submitted[i].Workflow]; ok {
 			ring(a.news)

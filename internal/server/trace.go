@@ -1,0 +1,33 @@
+package server
+
+import (
+	"log/slog"
+
+	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/engine"
+	"github.com/belaydev/belay/internal/trace"
+)
+
+// Traces returns the Tracer for which the variables OTEL_* of the environment ask; nil if they ask for none.
+func Traces(cfg *config.Config, version string, log *slog.Logger) *trace.Tracer {
+	store := "sqlite"
+	if cfg.Shared() {
+		store = "postgresql"
+	}
+	return trace.New(trace.Options{Version: version, Store: store, Log: log})
+}
+
+// trace passes a batch to the Tracer.
+func (s *Server) trace(o *engine.Observation) {
+	for i := range o.Finished {
+		x := o.Finished[i].Row
+		s.opt.Traces.End(trace.Ended{
+			ID: x.ID, Parent: x.Parent, Workflow: x.Workflow, Version: x.Version, Queue: x.Queue, State: x.State,
+			Generation: x.Generation, Attempts: x.Attempts, CreatedAt: x.CreatedAt.Time(),
+			FinishedAt: x.FinishedAt.Time(), Class: x.Class, Message: x.Message, Trace: x.Trace,
+		})
+	}
+	if o.Wrote {
+		s.opt.Traces.Commit(o.Commands, o.Took)
+	}
+}
