@@ -84,6 +84,10 @@ func TestTracesReachCommandsAndRequests(t *testing.T) {
 	_, inRequest := submit(1, `{"workflow": "http", "input": {"url": "`+receiver.URL+`/x"}}`)
 	job, inCommand := submit(2, `{"workflow": "command", "input": {"steps": [{"name": "show", "argv": `+
 		`["sh", "-c", "echo $TRACEPARENT $TRACESTATE"]}]}}`)
+	below := "00-" + of + "03-"
+	fromLine := p.start(withEnv(p.command("submit", "command", "--wait", "--", "sh", "-c",
+		"case $TRACEPARENT in *-00f067aa0ba902b7-*) exit 3;; "+below+"*) exit 0;; esac; exit 4"),
+		"TRACEPARENT="+below+"00f067aa0ba902b7-01"))
 	w := p.start(p.command("worker"))
 	w.says("takes work")
 	var run string
@@ -100,6 +104,7 @@ func TestTracesReachCommandsAndRequests(t *testing.T) {
 	if got := p.belay("logs", job).out; !strings.Contains(got, received.find("run command", inCommand)+" vendor=1\n") {
 		t.Errorf("the command has not the trace of its run, but\n%s", got)
 	}
+	fromLine.wait(patience).want(0)
 	server.signal(syscall.SIGTERM)
 	server.wait(patience).want(0)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync"
 
 	"github.com/belaydev/belay"
@@ -66,7 +65,7 @@ func (a *api) carry(ctx context.Context, r *http.Request, b *wire.Batch, _ http.
 		}
 		each.Go(func() { out.Results[i] = a.one(ctx, o) })
 	}
-	a.submitAll(ctx, who, b, submits, out, traceOf(r))
+	a.submitAll(ctx, who, b, submits, out)
 	each.Wait()
 	return out, nil
 }
@@ -110,18 +109,7 @@ func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
 	return r
 }
 
-// traceOf is the trace in the headers of a request; zero if there is none that is valid.
-func traceOf(r *http.Request) belay.Trace {
-	parent := r.Header["Traceparent"]
-	if len(parent) != 1 {
-		return belay.Trace{}
-	}
-	return belay.Trace{Parent: parent[0], State: strings.Join(r.Header["Tracestate"], ",")}.Valid()
-}
-
-// submitAll submits the executions of a batch. The trace of the request is for submissions that have none.
-func (a *api) submitAll(ctx context.Context, who caller, b *wire.Batch, which []int, out *wire.BatchReply,
-	trace belay.Trace) {
+func (a *api) submitAll(ctx context.Context, who caller, b *wire.Batch, which []int, out *wire.BatchReply) {
 	if len(which) == 0 {
 		return
 	}
@@ -134,7 +122,7 @@ func (a *api) submitAll(ctx context.Context, who caller, b *wire.Batch, which []
 		}
 		s.Actor = who.actor(s.Actor)
 		if s.Trace == (belay.Trace{}) {
-			s.Trace = trace
+			s.Trace = Trace(ctx)
 		}
 		list, told = append(list, s), append(told, i)
 	}

@@ -87,6 +87,7 @@ type admitted struct {
 	token  string     // the stream token of the request
 	opened bool       // the stream token was valid when the stream was opened
 	from   netip.Addr // the address from which a worker connects; see workerAddress
+	trace  belay.Trace
 }
 
 type admittedKey struct{}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/client"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -304,6 +306,29 @@ func cancelled(t *testing.T, r *running) {
 	cancel := belay.Control{Execution: submitted[0].ID, Action: belay.ActionCancel}
 	if _, err := r.engine.Control(t.Context(), cancel); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Rule: a job of an agent belongs to the trace of its submitter.
+func TestJobsOfAgentsHaveTraces(t *testing.T) {
+	c := collect(t)
+	r := start(t, setup{traces: true, agents: &agentapi.Options{
+		Setup: agent.Setup{Command: agent.Template{"cat"}}, QueueDepth: 10,
+	}})
+	status, body := r.do(http.DefaultClient, http.MethodPost, "/execute", `{"prompt": "p", "repo": "https://a.example/b"}`,
+		"Content-Type", "application/json", "traceparent", submitter)
+	var job struct {
+		ID belay.ExecutionID `json:"job_id"`
+	}
+	if err := json.Unmarshal([]byte(body), &job); err != nil || status != http.StatusAccepted {
+		t.Fatal(status, body, err)
+	}
+	cancel := belay.Control{Execution: job.ID, Action: belay.ActionCancel}
+	if _, err := r.engine.Control(t.Context(), cancel); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.named("execution " + agent.Prompted); hex.EncodeToString(s.GetTraceId()) != submitterTrace {
+		t.Errorf("%v", s)
 	}
 }
 
