@@ -265,10 +265,8 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if s.opt.Triggers != nil {
 		services = append(services, s.consume(b, o.Admit))
 	}
-	if s.opt.Traces != nil {
-		s.metrics.Traces(s.opt.Traces)
-		services = append(services, func(ctx context.Context) error { return s.opt.Traces.Run(ctx, b) })
-	}
+	sendRest := s.sendTraces(atOnce, b)
+	defer sendRest()
 	ended := make(chan error, 1+len(services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

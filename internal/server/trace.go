@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/belaydev/belay/internal/config"
@@ -15,6 +16,32 @@ func Traces(cfg *config.Config, version string, log *slog.Logger) *trace.Tracer 
 		store = "postgresql"
 	}
 	return trace.New(trace.Options{Version: version, Store: store, Log: log})
+}
+
+// sendTraces starts to send traces, if the environment asks for them. The returned function sends those that are left,
+// unless atOnce ends or the store has failed. It is called when everything else has stopped, so that the executions
+// that end in the grace period have traces too.
+func (s *Server) sendTraces(atOnce context.Context, b Engine) (stop func()) {
+	if s.opt.Traces == nil {
+		return func() {}
+	}
+	s.metrics.Traces(s.opt.Traces)
+	ctx, end := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := s.opt.Traces.Run(ctx, b); err != nil {
+			s.log.Warn("the server makes no traces", "error", err)
+		}
+	}()
+	return func() {
+		end()
+		select {
+		case <-over:
+		case <-atOnce.Done():
+		case <-b.Failed():
+		}
+	}
 }
 
 // trace passes a batch to the Tracer.

@@ -289,11 +289,43 @@ func TestAStoppedServerSendsItsSpans(t *testing.T) {
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
 	r := start(t, setup{traces: true})
 	cancelled(t, r)
+	for late := time.After(soon); ; { // the engine reports the end after its answer
+		_, text := r.do(http.DefaultClient, http.MethodGet, "/metrics", "")
+		if strings.Contains(text, `belay_executions_finished_total{state="cancelled",workflow="nothing"} 1`) {
+			break
+		}
+		select {
+		case <-late:
+			t.Fatalf("the end is not counted\n%s", text)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	r.stop()
 	if err := r.wait(); err != nil {
 		t.Error(err)
 	}
 	c.named("execution nothing")
+}
+
+// Rule: a collector that takes requests and does not answer delays no commit, and the stop of a server by seconds only.
+func TestAStuckCollectorDoesNotKeepAServer(t *testing.T) {
+	over := make(chan struct{})
+	stuck := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	t.Cleanup(func() {
+		close(over)
+		stuck.Close()
+	})
+	traceTo(t, stuck.URL)
+	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
+	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
+	r := start(t, setup{traces: true})
+	for range 20 {
+		cancelled(t, r)
+	}
+	r.stop()
+	if err := r.wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // cancelled submits an execution and cancels it.

@@ -20,7 +20,7 @@ import (
 const (
 	// maxQueue is the largest number of records that wait for the Tracer.
 	maxQueue = 4096
-	// flushFor is how long a Tracer that stops sends its last spans.
+	// flushFor is how long a Tracer that stops makes its last spans, and then how long it sends them.
 	flushFor = 3 * time.Second
 	// readFor is the timeout of the read of a history.
 	readFor = 10 * time.Second
@@ -200,12 +200,12 @@ func (t *Tracer) Run(ctx context.Context, h History) error {
 		m.run(ctx)
 	}()
 	<-ctx.Done()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushFor)
-	defer cancel()
 	select {
 	case <-over:
-	case <-last.Done():
+	case <-time.After(flushFor):
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushFor)
+	defer cancel()
 	_ = provider.Shutdown(last) // the error is in the counters
 	return nil
 }
