@@ -41,3 +41,10 @@ func TestTraceValid(t *testing.T) {
 		}
 	}
 }
+
+// Rule: a submission without a trace costs nothing, because most have none.
+func TestNoTraceTakesNoMemory(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { _ = belay.Trace{}.Valid() }); n != 0 {
+		t.Errorf("%g allocations", n)
+	}
+}
