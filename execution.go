@@ -164,6 +164,10 @@ type Submission struct {
 	Budget *Budget `json:"budget,omitempty"`
 	// Notify asks for HTTP requests when the execution ends, at most MaxNotifications. A child has none.
 	Notify []Notification `json:"notify,omitempty"`
+	// Trace is the trace of the submitter; the spans of the execution belong to it. It does not decide whether two
+	// submissions are equal: the first trace stays. The Backend ignores a Trace that is not valid, and the Trace of a
+	// child, whose spans belong to the run that has started it.
+	Trace Trace `json:"-"`
 	Gates
 	// Parent is the lease of the run that starts this execution as a child, and ParentKey is the
 	// name under which the child's end is delivered to the parent. With a Parent, ID must be the

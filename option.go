@@ -108,6 +108,11 @@ func WithActor(name string) SubmitOption {
 	return func(s *Submission) { s.Actor = name }
 }
 
+// WithTrace makes the spans of the execution belong to the trace of the submitter.
+func WithTrace(t Trace) SubmitOption {
+	return func(s *Submission) { s.Trace = t }
+}
+
 // Notify adds notifications about the end of the execution: see [Notification].
 func Notify(n ...Notification) SubmitOption {
 	return func(s *Submission) { s.Notify = append(s.Notify, n...) }

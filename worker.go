@@ -240,6 +240,9 @@ type Assignment struct {
 	SignalSeq int64 `json:"signal_seq,omitempty"`
 	// Remaining is how much of the execution's Timeout is left; 0 means no limit.
 	Remaining time.Duration `json:"-"`
+	// Trace is the trace of the run, for the systems that the run calls. It is zero if the submission had no Trace and
+	// the server makes no traces.
+	Trace Trace `json:"-"`
 }
 
 // ResumeQuery requests the checkpoints and signals after a seq. If After is 0, the query requests

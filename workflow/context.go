@@ -39,6 +39,16 @@ func Attempt(ctx context.Context) int {
 	return 0
 }
 
+// Trace returns the trace of the run that ctx belongs to. Send it to the systems that the workflow calls, as the
+// headers traceparent and tracestate of HTTP requests, so that their spans belong to the span of the run. It is zero
+// if there is no trace, or if ctx belongs to no run.
+func Trace(ctx context.Context) belay.Trace {
+	if r := run.From(ctx); r != nil {
+		return r.Assignment().Trace
+	}
+	return belay.Trace{}
+}
+
 // IdempotencyKey returns a key for the step that ctx belongs to, the same in every run of the
 // execution. Send the key to systems that refuse a second request with the same key. Outside of a
 // step the key belongs to the execution; if ctx belongs to no execution, it is empty. The key is

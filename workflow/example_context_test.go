@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,23 @@ func ExampleToken() {
 	// UPDATE t SET v = 'x', token = 1 WHERE token <= 1
 	// UPDATE t SET v = 'x', token = 2 WHERE token <= 2
 	// written <nil>
+}
+
+// A request names the span of the run, so that the receiver's spans belong to the trace of the submitter.
+func ExampleTrace() {
+	call := func(ctx context.Context, _ any) (bool, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.org/", http.NoBody)
+		if err != nil {
+			return false, err
+		}
+		if t := workflow.Trace(ctx); t.Parent != "" {
+			r.Header.Set("traceparent", t.Parent)
+			r.Header.Set("tracestate", t.State)
+		}
+		return r.Header.Get("traceparent") != "", nil // this submission has no trace
+	}
+	result("call", nil, func(w *worker.Worker) { worker.Register(w, "call", call) })
+	// Output: false <nil>
 }
 
 // The id of a run consists of the execution's id and the run's token.

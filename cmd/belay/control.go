@@ -194,6 +194,11 @@ func actor() string {
 	return name
 }
 
+// traceOf returns the trace in the environment of this process: that of a pipeline, or of the command of a job.
+func traceOf() belay.Trace {
+	return belay.Trace{Parent: os.Getenv("TRACEPARENT"), State: os.Getenv("TRACESTATE")}.Valid()
+}
+
 func (a *app) signalCommand() *cobra.Command {
 	var payload string
 	c := &cobra.Command{

@@ -258,6 +258,7 @@ func (s *session) submitLine(ctx context.Context, f *runFlags, sub *belay.Submis
 		}
 	}
 	sub.ID, sub.IdempotencyKey, sub.Actor = belay.ExecutionID(embedded.NewID()), f.key, actor()
+	sub.Trace = traceOf()
 	sub.Budget = f.budget.budget
 	sub.Labels[labelLine] = digest
 	sub.Queue = agent.RunQueue + sub.ID.String()

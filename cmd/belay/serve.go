@@ -131,6 +131,7 @@ func (s *serving) run(ctx context.Context) error {
 	if o.Triggers, err = server.Triggers(s.cfg, s.log); err != nil {
 		return err
 	}
+	o.Traces = server.Traces(s.cfg, version, s.log)
 	if s.cfg.Concurrency > 0 {
 		o.Services = append(o.Services, s.work)
 	}

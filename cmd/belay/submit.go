@@ -165,7 +165,7 @@ func (f *submitFlags) described(args []string, dash int, stdin io.Reader) (belay
 	}
 	s := belay.Submission{
 		ID: belay.ExecutionID(embedded.NewID()), Workflow: workflow, Document: f.document, Version: f.version,
-		Queue: f.queue, Priority: f.priority, Actor: actor(),
+		Queue: f.queue, Priority: f.priority, Actor: actor(), Trace: traceOf(),
 		IdempotencyKey: f.key, Idempotency: belay.Idempotency(f.idempotency), External: f.external,
 		Policy: belay.Policy{
 			MaxAttempts: f.attempts, Timeout: belay.Duration(f.timeout), OnLost: belay.OnLost(f.onLost),

@@ -207,12 +207,19 @@ func (b *bench) watch(ctx context.Context, w *workspace.Workspace, tree *process
 // environment returns the variables with the values that Belay sets for the command. It omits the
 // variables that the command inherits from the worker.
 func (b *bench) environment(ctx context.Context, w *workspace.Workspace, s Step) map[string]string {
-	return map[string]string{
+	env := map[string]string{
 		"HOME": w.Home, "TMPDIR": w.Tmp,
 		"BELAY_EXECUTION": workflow.Execution(ctx).String(), "BELAY_STEP": s.Name,
 		"BELAY_TOKEN":           strconv.FormatInt(int64(workflow.Token(ctx)), 10),
 		"BELAY_IDEMPOTENCY_KEY": workflow.IdempotencyKey(ctx),
 	}
+	if t := workflow.Trace(ctx); t.Parent != "" {
+		env["TRACEPARENT"] = t.Parent
+		if t.State != "" {
+			env["TRACESTATE"] = t.State
+		}
+	}
+	return env
 }
 
 // hidden adds the secret variables to env. For each output stream of the command it returns a

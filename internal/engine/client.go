@@ -44,7 +44,7 @@ func (e *Engine) enqueue(ctx context.Context, calls []*call, s []belay.Submissio
 	}
 	queued := make([]*call, 0, len(s))
 	for i := range s {
-		k := newCall(&machine.Submit{Submission: s[i], Defaults: e.opt.Defaults})
+		k := newCall(&machine.Submit{Submission: s[i], Defaults: e.opt.Defaults, RunTrace: e.opt.RunTrace})
 		if k.class == clientWork && crowded != nil {
 			continue
 		}

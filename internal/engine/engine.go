@@ -37,6 +37,8 @@ type Options struct {
 	// uses the fields MaxAttempts, BackoffBase, BackoffCap, ScheduledTimeout, StartTimeout and
 	// OnNoWorker.
 	Defaults belay.Policy
+	// RunTrace, if set, returns the trace of a run of an execution whose own trace is t. Without RunTrace it is t.
+	RunTrace func(id belay.ExecutionID, token belay.Token, t belay.Trace) belay.Trace
 	// Log receives the messages for operators; nil means slog.Default().
 	Log *slog.Logger
 	// IDs makes ids; nil means UUIDv7.

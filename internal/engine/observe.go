@@ -42,10 +42,11 @@ type SubmittedOne struct {
 	Trigger  belay.Trigger
 }
 
-// FinishedOne is an execution that ended.
+// FinishedOne is an execution that ended. Row is its row after the batch.
 type FinishedOne struct {
 	Workflow string
 	State    belay.State
+	Row      *machine.Execution
 }
 
 // recorder makes an Observation of each batch. Each goroutine of the committer has its own
@@ -147,7 +148,7 @@ func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 			}
 		}
 		if e.State.Terminal() && e.FinishedAt == now {
-			o.seen.Finished = append(o.seen.Finished, FinishedOne{e.Workflow, e.State})
+			o.seen.Finished = append(o.seen.Finished, FinishedOne{e.Workflow, e.State, e})
 		}
 	}
 	for _, w := range c.Workers {

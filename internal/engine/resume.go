@@ -55,6 +55,9 @@ func (e *Engine) assignments(ctx context.Context, won []machine.Claimed) (belay.
 	for i := range won {
 		x, a := &won[i].Execution, &reply.Assignments[i]
 		*a = assignment(&won[i], now)
+		if e.opt.RunTrace != nil {
+			a.Trace = e.opt.RunTrace(a.Lease.Execution, a.Lease.Token, a.Trace)
+		}
 		if free.bytes -= len(a.Input); free.bytes < 0 {
 			free.bytes, a.Input, a.More = 0, nil, true
 			continue
@@ -149,6 +152,7 @@ func assignment(c *machine.Claimed, now machine.Time) belay.Assignment {
 		Lease:    belay.Lease{Execution: x.ID, Worker: x.Worker, Token: x.Token, Secret: x.Secret},
 		Workflow: x.Workflow, Version: x.Version, Queue: x.Queue, Input: c.Input, Generation: x.Generation,
 		Attempt: x.Attempts + 1, Parent: x.Parent, First: c.First, Alone: c.Alone, SignalSeq: x.SignalSeq,
+		Trace: x.Trace,
 	}
 	if x.Policy != nil {
 		a.Policy = *x.Policy

@@ -121,6 +121,9 @@ func (a *api) submitAll(ctx context.Context, who caller, b *wire.Batch, which []
 			continue
 		}
 		s.Actor = who.actor(s.Actor)
+		if s.Trace == (belay.Trace{}) {
+			s.Trace = Trace(ctx)
+		}
 		list, told = append(list, s), append(told, i)
 	}
 	if len(list) == 0 {

@@ -14,7 +14,7 @@ import (
 var (
 	allowedHeaders = strings.Join([]string{
 		"Accept", "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID",
-		"Lease-Id", "Lease-Token", "Prefer", wire.HeaderOnly, wire.HeaderRequest,
+		"Lease-Id", "Lease-Token", "Prefer", "traceparent", "tracestate", wire.HeaderOnly, wire.HeaderRequest,
 	}, ", ")
 	exposedHeaders = strings.Join([]string{
 		wire.HeaderWarning,

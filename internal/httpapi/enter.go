@@ -118,7 +118,17 @@ func (a *api) prepare(w *reply, r *http.Request, rt *route, in *admitted) (*byte
 			return nil, err
 		}
 	}
+	in.trace = traceOf(r)
 	return a.read(w, r, rt, in)
+}
+
+// traceOf is the trace in the headers of a request; zero if there is none that is valid.
+func traceOf(r *http.Request) belay.Trace {
+	parent := r.Header["Traceparent"]
+	if len(parent) != 1 {
+		return belay.Trace{}
+	}
+	return belay.Trace{Parent: parent[0], State: strings.Join(r.Header["Tracestate"], ",")}.Valid()
 }
 
 // once refuses a request that has one of these headers twice, because a proxy may use one value and

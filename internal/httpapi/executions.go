@@ -40,7 +40,10 @@ type submitReply struct {
 type submitRequest struct {
 	Key    string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first execution of the same workflow and key."`
 	Prefer string `header:"Prefer" doc:"wait=30 answers when the execution has ended, or after 30 seconds; at most 60."`
-	Body   wire.Submit
+	// Trace and State are for the OpenAPI document; see [Trace].
+	Trace string `header:"traceparent" doc:"The trace of the submitter, as in W3C Trace Context; the field traceparent has priority. It is ignored if it is not valid."`
+	State string `header:"tracestate" doc:"The tracestate that belongs to traceparent."`
+	Body  wire.Submit
 }
 
 func (a *api) executions() {
@@ -117,6 +120,9 @@ func (a *api) submit(ctx context.Context, in *submitRequest) (*submitReply, erro
 		return nil, err
 	}
 	s.Actor = callerOf(ctx).actor(s.Actor)
+	if s.Trace == (belay.Trace{}) {
+		s.Trace = Trace(ctx)
+	}
 	answers, err := a.b.Submit(ctx, s)
 	if err != nil {
 		return nil, err

@@ -108,3 +108,11 @@ func (rt *route) answer(w http.ResponseWriter, f *refusal) {
 
 // Actor is the name of the key with which a request was sent, or "" if the request needed no key.
 func Actor(ctx context.Context) string { return callerOf(ctx).actor("") }
+
+// Trace is the trace in the headers of a request; zero if they have none that is valid.
+func Trace(ctx context.Context) belay.Trace {
+	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok {
+		return in.trace
+	}
+	return belay.Trace{}
+}

@@ -88,6 +88,7 @@ type admitted struct {
 	opened bool       // the stream token was valid when the stream was opened
 	page   bool       // the request is for a page, which a page session opens
 	from   netip.Addr // the address from which a worker connects; see workerAddress
+	trace  belay.Trace
 }
 
 type admittedKey struct{}

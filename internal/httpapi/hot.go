@@ -49,6 +49,13 @@ func describeHot(d *document, rt *route, body, answer reflect.Type) {
 			},
 			Description: "Says that every operation submits an execution without a parent. A server under too much load " +
 				"refuses such a batch before it reads the body.",
+		}, {
+			Name: "traceparent", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "The trace of submissions that have none of their own, as in W3C Trace Context. It is ignored " +
+				"if it is not valid.",
+		}, {
+			Name: "tracestate", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "The tracestate that belongs to traceparent.",
 		}}
 	default:
 		op.Parameters = []*huma.Param{{

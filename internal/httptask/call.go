@@ -39,10 +39,17 @@ type call struct {
 var travelling = []string{"Accept", "Accept-Language", "Content-Type", "User-Agent"}
 
 // prepare resolves the secrets of a request. Its errors contain no secret.
-func prepare(in *Request, scope *secretref.Scope, key, agent string) (*call, error) {
+// The headers of the request override those of the trace.
+func prepare(in *Request, scope *secretref.Scope, key, agent string, trace belay.Trace) (*call, error) {
 	c := &call{in: in, scope: scope, method: in.method(), header: http.Header{}}
 	c.shown, _, _ = strings.Cut(secretref.Shown(in.URL), "?")
 	c.header.Set("User-Agent", agent)
+	if trace.Parent != "" {
+		c.header.Set("traceparent", trace.Parent)
+		if trace.State != "" {
+			c.header.Set("tracestate", trace.State)
+		}
+	}
 	if err := c.prepareURL(); err != nil {
 		return nil, err
 	}

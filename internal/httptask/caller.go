@@ -104,7 +104,7 @@ func (c *Caller) RunAny(ctx context.Context, input json.RawMessage) (any, error)
 // send sends a request, with its redirects, and returns the answer or the error of the run.
 func (c *Caller) send(ctx context.Context, in *Request, scope *secretref.Scope, key string) (*Response, error) {
 	began := time.Now()
-	req, err := prepare(in, scope, key, c.Agent)
+	req, err := prepare(in, scope, key, c.Agent, workflow.Trace(ctx))
 	if err == nil {
 		err = req.sign(key, began)
 	}

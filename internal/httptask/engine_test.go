@@ -291,3 +291,28 @@ func TestSecretsOfAParent(t *testing.T) {
 		t.Errorf("alone: %s, %+v", x.State, x.Error)
 	}
 }
+
+// Rule: a request has the trace of its run, unless its own headers have another one.
+func TestARequestHasTheTraceOfItsRun(t *testing.T) {
+	var headers []string
+	s := receive(t, func(_ http.ResponseWriter, r *http.Request, _ int) {
+		headers = append(headers, r.Header.Get("Traceparent")+" "+r.Header.Get("Tracestate"))
+	})
+	b := open(t, s.caller(t, "http"))
+	const of, other = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "another"
+	for _, more := range []string{"", `, "headers": {"TraceParent": "` + other + `"}`} {
+		out, err := b.Submit(t.Context(), belay.Submission{
+			Workflow: httptask.Workflow, Input: s.request(more), Trace: belay.Trace{Parent: of, State: "a=b"},
+		})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		if x := ended(t, b, out[0].ID); x.State != belay.Succeeded {
+			t.Errorf("%s, %+v", x.State, x.Error)
+		}
+	}
+	submit(t, b, s.request(""), belay.Policy{})
+	if diff := cmp.Diff([]string{of + " a=b", other + " a=b", " "}, headers); diff != "" {
+		t.Error(diff)
+	}
+}

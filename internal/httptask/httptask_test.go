@@ -240,7 +240,7 @@ func TestSignatures(t *testing.T) {
 	in := &Request{
 		URL: "https://api.example.com", Body: json.RawMessage(`"{\"test\": 2432232314}"`), SigningSecret: "${{ secrets.TOKEN }}",
 	}
-	c, err := prepare(in, w.caller.Secrets.Scope(Workflow), "", "x")
+	c, err := prepare(in, w.caller.Secrets.Scope(Workflow), "", "x", belay.Trace{})
 	if err == nil {
 		err = c.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0))
 	}

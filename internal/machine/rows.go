@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/binary"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -26,6 +27,8 @@ type Execution struct {
 	External  bool          // only external owners may own the execution; never changed
 	// Notify are the notifications of a root; nil for none, and for a child and a delivery; never changed in place.
 	Notify []belay.Notification
+	// Trace is the trace of the submitter, or for a child the trace of the run that has started it; never changed.
+	Trace belay.Trace
 
 	State      belay.State
 	PausedFrom belay.State  // while paused: the state to which resume returns
@@ -190,6 +193,20 @@ func ParseGates(b []byte) (*belay.Gates, error) {
 		return nil, err
 	}
 	return g, nil
+}
+
+// TraceText encodes a trace in the form that stores keep; empty for none.
+func TraceText(t belay.Trace) string {
+	if t.State == "" {
+		return t.Parent
+	}
+	return t.Parent + "\n" + t.State
+}
+
+// ParseTrace decodes a text of TraceText.
+func ParseTrace(text string) belay.Trace {
+	parent, state, _ := strings.Cut(text, "\n")
+	return belay.Trace{Parent: parent, State: state}
 }
 
 // Spec is the part of a submission that does not change. There is one row for each input; a

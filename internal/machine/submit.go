@@ -20,6 +20,9 @@ type Submit struct {
 	// backoff, the scheduled and the start timeout, and OnNoWorker. They do not belong to the
 	// submission: its repetition may come with other defaults.
 	Defaults belay.Policy
+	// RunTrace, if set, returns the trace of a run of an execution with the given trace. A child gets the trace
+	// of the run that starts it.
+	RunTrace func(belay.ExecutionID, belay.Token, belay.Trace) belay.Trace
 	swap     bool    // the rules submit it to change the mode of a resource
 	own      bool    // a schedule or a webhook submits it
 	delivers bool    // the rules submit it to report the end of an execution
@@ -103,6 +106,10 @@ func (c *Submit) apply(w *world) (Reply, error) {
 	e := c.execution(lane.ID, w.Now)
 	if parent != nil {
 		e.Parent, e.Child, e.ParentGen = parent.ID, c.ParentKey, parent.Generation
+		e.Trace = parent.Trace
+		if c.RunTrace != nil {
+			e.Trace = c.RunTrace(parent.ID, parent.Token, parent.Trace)
+		}
 	}
 	w.execs[e.ID] = e
 	w.changed(e)
@@ -167,7 +174,7 @@ func (c *Submit) execution(lane LaneID, now Time) *Execution {
 	e := &Execution{
 		ID: c.ID, Workflow: c.Workflow, Version: c.Version, Queue: c.Queue, Lane: lane, External: c.External,
 		State: belay.Pending, Seq: 1, Generation: 1, InputGen: 1, CreatedAt: now, DueAt: max(now, At(c.DueAt)),
-		New: true, Notify: c.Notify,
+		New: true, Notify: c.Notify, Trace: c.Trace.Valid(),
 	}
 	if e.DueAt > now {
 		e.Reason, e.ReasonText = "delayed", "submitted to run later"
@@ -372,8 +379,8 @@ func (c *Submit) says(hash [32]byte) bool {
 	return hash == c.judged.hash || hash == c.hash(plainInput)
 }
 
-// hash returns a hash of the whole submission except its id, its key, its trigger with the payload, and
-// its actor. version is the version of the form of the input; it becomes the last byte of the hash.
+// hash returns a hash of the whole submission except its id, its key, its trigger with the payload, its
+// actor and its trace. version is the version of the form of the input; it becomes the last byte of the hash.
 func (c *Submit) hash(version byte) [32]byte {
 	b := make([]byte, 0, 256+len(c.Input))
 	for _, s := range []string{c.Workflow, c.Version, c.Queue, c.ParentKey} {

@@ -14,8 +14,9 @@ var shown = []string{"workflow", "worker", "embedded", "client", "belaytest", "r
 
 // unshown lists functions of the packages in shown that have no example, with the reason.
 var unshown = map[string]string{
-	"embedded.Observe": "it is for Belay's own server: the type of its argument is in an internal package",
-	"embedded.Courier": "likewise",
+	"embedded.Observe":  "it is for Belay's own server: the type of its argument is in an internal package",
+	"embedded.Courier":  "likewise",
+	"embedded.RunTrace": "likewise",
 }
 
 // unrun lists examples that are only compiled, with the reason.

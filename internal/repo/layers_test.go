@@ -222,8 +222,11 @@ var layers = map[string]layer{
 	// The web UI, on any Backend.
 	"internal/webui": {down: []string{"."}},
 
+	// Traces of executions, in the OpenTelemetry protocol.
+	"internal/trace": {down: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}},
+
 	// Metrics of an engine, in Prometheus's format.
-	"internal/telemetry": {down: []string{".", "internal/broker", "internal/engine"},
+	"internal/telemetry": {down: []string{".", "internal/broker", "internal/engine", "internal/trace"},
 		modules: []string{"github.com/prometheus/client_golang"}},
 
 	// The configuration of a server: file, environment and flags.
@@ -235,8 +238,8 @@ var layers = map[string]layer{
 			".", "embedded", "internal/agent/agentapi", "internal/broker", "internal/bulk/runner", "internal/catalog",
 			"internal/config", "internal/definition", "internal/definition/runner", "internal/definition/tasks",
 			"internal/dispatch", "internal/engine", "internal/httpapi", "internal/peer", "internal/probe",
-			"internal/queuetrigger",
-			"internal/secret", "internal/telemetry", "internal/uid", "internal/webui", "internal/wire", "worker",
+			"internal/queuetrigger", "internal/secret", "internal/telemetry", "internal/trace", "internal/uid",
+			"internal/webui", "internal/wire", "worker",
 		},
 	},
 

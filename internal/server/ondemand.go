@@ -90,6 +90,9 @@ func ring(c chan struct{}) {
 // observe passes the description of a commit to the metrics, and wakes the services of workflows that may
 // have work.
 func (s *Server) observe(o *engine.Observation) {
+	if s.opt.Traces != nil {
+		s.trace(o)
+	}
 	s.metrics.Observe(o)
 	for i := range o.Submitted {
 		if a, ok := s.alarms[o.Submitted[i].Workflow]; ok {

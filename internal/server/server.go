@@ -23,6 +23,7 @@ import (
 	"github.com/belaydev/belay/internal/probe"
 	"github.com/belaydev/belay/internal/queuetrigger"
 	"github.com/belaydev/belay/internal/telemetry"
+	"github.com/belaydev/belay/internal/trace"
 	"github.com/belaydev/belay/internal/webui"
 )
 
@@ -62,6 +63,8 @@ type Options struct {
 	Post *dispatch.Post
 	// Triggers consumes the queues of webhooks of the scheme amqp; nil without a RabbitMQ. See Triggers.
 	Triggers *queuetrigger.Service
+	// Traces sends traces of executions to a collector; nil if the environment asks for none. See Traces.
+	Traces *trace.Tracer
 	// Builtins are the workflows that the server runs itself, besides bulks and documents.
 	Builtins []Builtin
 	// Agents are the options of the API for agents; nil if the server does not offer this API.
@@ -142,6 +145,9 @@ func (s *Server) Engine() []embedded.Option {
 	}
 	if s.opt.Post != nil {
 		all = append(all, embedded.Courier(s.opt.Post))
+	}
+	if s.opt.Traces != nil {
+		all = append(all, embedded.RunTrace(s.opt.Traces.RunTrace))
 	}
 	return all
 }
@@ -262,6 +268,8 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 	if s.opt.Triggers != nil {
 		services = append(services, s.consume(b, o.Admit))
 	}
+	sendRest := s.sendTraces(atOnce, b)
+	defer sendRest()
 	ended := make(chan error, 1+len(services))
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

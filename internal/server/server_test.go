@@ -44,6 +44,7 @@ type setup struct {
 	jobs          func(context.Context) (server.Jobs, error)
 	runsForOthers func(*belay.WorkerSpec) bool
 	agents        *agentapi.Options
+	traces        bool // the server makes the traces for which the environment asks
 }
 
 // start starts a server and waits until it answers or has ended with an error.
@@ -56,11 +57,15 @@ func start(t *testing.T, set setup) *running {
 	}
 	r := &running{t: t, log: &buffer{}, ended: make(chan struct{})}
 	ready := make(chan server.Listening, 1)
-	s := server.New(cfg, server.Options{
+	o := server.Options{
 		Version: "1.2.3", Log: slog.New(slog.NewTextHandler(r.log, nil)), Services: set.services,
 		Ready: func(l server.Listening) { ready <- l },
 		Jobs:  set.jobs, RunsForOthers: set.runsForOthers, Agents: set.agents,
-	})
+	}
+	if set.traces {
+		o.Traces = server.Traces(cfg, o.Version, o.Log)
+	}
+	s := server.New(cfg, o)
 	var err error
 	if r.engine, err = embedded.Open(t.Context(), "memory:", s.Engine()...); err != nil {
 		t.Fatal(err)

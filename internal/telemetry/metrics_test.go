@@ -22,6 +22,7 @@ import (
 	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/store/memory"
 	"github.com/belaydev/belay/internal/telemetry"
+	"github.com/belaydev/belay/internal/trace"
 )
 
 // observed makes an engine with metrics.
@@ -408,6 +409,7 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 	})
 	m.Request("GET", "/healthz", 200, time.Millisecond)
 	m.Dispatch(broken{})
+	m.Traces(&trace.Tracer{})
 	there := make(map[string]bool)
 	histogram := regexp.MustCompile(`_(bucket|sum|count)$`)
 	for name := range scrape(t, m) {

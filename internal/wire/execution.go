@@ -31,6 +31,8 @@ type Submit struct {
 	Target         string               `json:"target,omitempty" maxLength:"200" doc:"What the runs call, as in payments:charge. While the target's circuit breaker is open, the execution waits."`
 	Requires       *belay.Requires      `json:"requires,omitempty" doc:"A resource and its mode, which the runs use. Runs of one mode share the resource; runs of its other modes wait. preemptible: a run yields at its next step or wait when another mode has waited for the maximum wait."`
 	Actor          string               `json:"actor,omitempty" maxLength:"200" doc:"The name of the submitter, if the request needs no key; otherwise created_by is the name of the key."`
+	Traceparent    string               `json:"traceparent,omitempty" doc:"The trace of the submitter, as in W3C Trace Context. The header of the same name means the same. It is ignored if it is not valid, and for a child."`
+	Tracestate     string               `json:"tracestate,omitempty" doc:"The tracestate that belongs to traceparent."`
 	Parent         *Lease               `json:"parent,omitempty" doc:"The lease of the run that starts this execution as its child."`
 	ParentKey      string               `json:"parent_key,omitempty" maxLength:"200"`
 	PolicyFields
@@ -55,6 +57,8 @@ func SubmitOf(s belay.Submission) Submit {
 	if s.Parent != nil {
 		l := LeaseOf(*s.Parent)
 		w.Parent = &l
+	} else {
+		w.Traceparent, w.Tracestate = s.Trace.Parent, s.Trace.State
 	}
 	return w
 }
@@ -75,6 +79,7 @@ func (w *Submit) Submission() (belay.Submission, error) {
 		Trigger:     w.Trigger, TriggerPayload: w.TriggerPayload, Actor: w.Actor,
 		ParentKey: w.ParentKey, Policy: policy, External: w.Dispatch == "external",
 		Gates: gates, Budget: w.Budget, Notify: w.Notify,
+		Trace: belay.Trace{Parent: w.Traceparent, State: w.Tracestate}.Valid(),
 	}
 	if w.Parent != nil {
 		l := w.Parent.Lease()

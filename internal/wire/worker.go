@@ -105,6 +105,8 @@ type Assignment struct {
 	More        bool              `json:"more,omitempty" doc:"The answer had no room for all checkpoints and signals, and perhaps not for the input: read the rest with readCheckpoints before you begin."`
 	SignalSeq   int64             `json:"signal_seq,omitempty"`
 	RemainingMS int64             `json:"remaining_ms,omitempty" doc:"The rest of the execution's own timeout; 0 means no limit."`
+	Traceparent string            `json:"traceparent,omitempty" doc:"The trace of the run, for what the run calls; without the field there is none."`
+	Tracestate  string            `json:"tracestate,omitempty" doc:"The tracestate that belongs to traceparent."`
 }
 
 // Checkpoint is saved progress as the next owner of the execution receives it.
@@ -176,7 +178,7 @@ func AssignmentOf(a *belay.Assignment) Assignment {
 		Input: a.Input, Generation: a.Generation, Attempt: a.Attempt, Parent: a.Parent, First: a.First,
 		Alone:       a.Alone,
 		Checkpoints: CheckpointsOf(a.Checkpoints), Signals: a.Signals, More: a.More, SignalSeq: a.SignalSeq,
-		RemainingMS: Millis(a.Remaining),
+		RemainingMS: Millis(a.Remaining), Traceparent: a.Trace.Parent, Tracestate: a.Trace.State,
 	}
 	if a.Policy != (belay.Policy{}) {
 		w.Policy = &a.Policy
@@ -204,6 +206,7 @@ func (w *Assignment) Assignment() belay.Assignment {
 		Alone:       w.Alone,
 		Checkpoints: checkpoints(w.Checkpoints), Signals: w.Signals, More: w.More, SignalSeq: w.SignalSeq,
 		Remaining: Duration(w.RemainingMS),
+		Trace:     belay.Trace{Parent: w.Traceparent, State: w.Tracestate}.Valid(),
 	}
 	if w.Policy != nil {
 		a.Policy = *w.Policy

@@ -2304,6 +2304,10 @@ export interface components {
             /** Format: int64 */
             signal_seq?: number;
             signals?: components["schemas"]["Signal"][];
+            /** @description The trace of the run, for what the run calls; without the field there is none. */
+            traceparent?: string;
+            /** @description The tracestate that belongs to traceparent. */
+            tracestate?: string;
             version?: string;
             workflow: string;
         };
@@ -4651,6 +4655,10 @@ export interface components {
              * @description timeout in milliseconds.
              */
             timeout_ms?: number;
+            /** @description The trace of the submitter, as in W3C Trace Context. The header of the same name means the same. It is ignored if it is not valid, and for a child. */
+            traceparent?: string;
+            /** @description The tracestate that belongs to traceparent. */
+            tracestate?: string;
             /**
              * @description manual, or parent for a child. Belay itself sets the other triggers of executions.
              * @enum {string}
@@ -5824,6 +5832,10 @@ export interface operations {
             header?: {
                 /** @description Says that every operation submits an execution without a parent. A server under too much load refuses such a batch before it reads the body. */
                 "Belay-Only"?: "submit";
+                /** @description The trace of submissions that have none of their own, as in W3C Trace Context. It is ignored if it is not valid. */
+                traceparent?: string;
+                /** @description The tracestate that belongs to traceparent. */
+                tracestate?: string;
             };
             path?: never;
             cookie?: never;
@@ -6662,6 +6674,10 @@ export interface operations {
                 "Idempotency-Key"?: string;
                 /** @description wait=30 answers when the execution has ended, or after 30 seconds; at most 60. */
                 Prefer?: string;
+                /** @description The trace of the submitter, as in W3C Trace Context; the field traceparent has priority. It is ignored if it is not valid. */
+                traceparent?: string;
+                /** @description The tracestate that belongs to traceparent. */
+                tracestate?: string;
             };
             path?: never;
             cookie?: never;

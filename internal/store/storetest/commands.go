@@ -86,6 +86,9 @@ func (w *walker) submit() machine.Command {
 			w.known = add(w.known, belay.NotificationID(s.ID, 1, i))
 		}
 	}
+	if w.chance(6) {
+		s.Trace = belay.Trace{Parent: traceparent, State: one(w, "", "vendor=1")}
+	}
 	w.known = add(w.known, s.ID)
 	c := &machine.Submit{Submission: s}
 	for _, key := range machine.NeedOf([]machine.Command{c}).Keys {

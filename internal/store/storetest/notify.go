@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -15,6 +16,9 @@ func reported(s *belay.Submission) {
 		{URL: "https://b.example/hook", On: []belay.State{belay.Failed, belay.Cancelled}, Format: belay.FormatSlack},
 	}
 }
+
+// traceparent is the trace of a submitter.
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // requests is the lane of deliveries.
 var requests = machine.NewLane("default", belay.NotificationWorkflow, "", 0, nil)
@@ -32,6 +36,24 @@ var notifyCases = []testCase{
 		e.same("without notifications", []belay.Notification(nil), e.row(e.submit()).Notify)
 		for _, x := range e.rows(machine.Need{Executions: []belay.ExecutionID{l.Execution}}).Executions {
 			e.same("loaded for a command", want.Notify, x.Notify)
+		}
+	}},
+	{"an execution keeps the trace of its submitter; a child has the trace of its parent's run", func(e *env) {
+		for _, want := range []belay.Trace{{Parent: traceparent}, {Parent: traceparent, State: "vendor=1,a=b"}, {}} {
+			l := e.run(e.open(), 1, func(s *belay.Submission) { s.Trace = want })
+			id := belay.ChildID(l.Execution, 1, "child")
+			e.ok(&machine.Submit{Submission: belay.Submission{
+				ID: id, Workflow: "other", Parent: &l, ParentKey: "child",
+				Trace: belay.Trace{Parent: strings.Replace(traceparent, "-4", "-5", 1)},
+			}})
+			e.same("of the child", want, e.row(id).Trace)
+			e.settle(l, belay.OutcomeFailed)
+			e.control(l.Execution, belay.ActionRetry)
+			e.same("in the second generation", want, e.row(l.Execution).Trace)
+			for _, x := range e.rows(machine.Need{Executions: []belay.ExecutionID{l.Execution}}).Executions {
+				e.same("loaded for a command", want, x.Trace)
+			}
+			e.control(l.Execution, belay.ActionCancel)
 		}
 	}},
 	{"the commit that ends an execution has its deliveries, and each generation has its own", func(e *env) {

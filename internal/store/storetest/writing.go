@@ -282,7 +282,7 @@ func keptRun(r *machine.Run) *machine.Run {
 func setFixed(x, from *machine.Execution) {
 	x.ID, x.Parent, x.Child, x.ParentGen, x.Workflow, x.Version = from.ID, from.Parent, from.Child, from.ParentGen,
 		from.Workflow, from.Version
-	x.Gates, x.Notify = from.Gates, from.Notify
+	x.Gates, x.Notify, x.Trace = from.Gates, from.Notify, from.Trace
 	x.Queue, x.Lane, x.Policy, x.External, x.CreatedAt = from.Queue, from.Lane, from.Policy, from.External,
 		from.CreatedAt
 }

@@ -26,6 +26,9 @@ var Executions = &Table[machine.Execution]{"executions", []Column[machine.Execut
 	{Name: "notify", Kind: String, Zero: Null, Text: func(e *machine.Execution) string {
 		return string(machine.NotifyText(e.Notify))
 	}},
+	{Name: "trace", Kind: String, Zero: Null, Text: func(e *machine.Execution) string {
+		return machine.TraceText(e.Trace)
+	}},
 }}
 
 func policyText(e *machine.Execution) string {
@@ -43,7 +46,7 @@ const (
 )
 
 // fixed is the number of columns that never change.
-const fixed = 12
+const fixed = 13
 
 // The columns of an execution that change. In a row they follow the columns that never change, in
 // this order.
@@ -252,6 +255,9 @@ func ScanExecution[C Row](row C, shared Shared) (*machine.Execution, int64) {
 	}
 	if shared.Notify != nil {
 		e.Notify = *shared.Notify
+	}
+	if text := row.Text(12); text != "" {
+		e.Trace = machine.ParseTrace(text)
 	}
 	copy(e.ID[:], row.Raw(0))
 	copy(e.Parent[:], row.Raw(1))

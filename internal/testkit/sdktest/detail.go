@@ -66,6 +66,32 @@ var details = []testCase{
 		_, err = e.b.Detail(e.ctx, belay.ExecutionID{9})
 		e.refused("an execution that is not there", err, belay.CodeNotFound, "")
 	}},
+	{"a run and its children know the trace of the submitter; a trace that is not valid is none", func(e *env) {
+		var seen []belay.Trace
+		e.hire(func(w *worker.Worker) {
+			worker.Register(w, "w", func(ctx context.Context, _ struct{}) (int, error) {
+				seen = append(seen, workflow.Trace(ctx))
+				return workflow.Child[int](ctx, "kid", "kid", struct{}{})
+			})
+			worker.Register(w, "kid", func(ctx context.Context, _ struct{}) (int, error) {
+				seen = append(seen, workflow.Trace(ctx))
+				return 7, nil
+			})
+		})
+		parent := "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		for trace, expected := range map[belay.Trace]belay.Trace{
+			{Parent: parent, State: "a=b"}:        {Parent: parent, State: "a=b"},
+			{Parent: parent, State: "no"}:         {Parent: parent},
+			{Parent: parent + "\n", State: "a=b"}: {},
+			{}:                                    {},
+		} {
+			seen = nil
+			want(e, e.start(struct{}{}, belay.WithTrace(trace)), 7)
+			if len(seen) != 2 || seen[0] != expected || seen[1] != expected {
+				e.Errorf("after a submission with %+v the runs see %+v", trace, seen)
+			}
+		}
+	}},
 }
 
 func (e *env) detail(id belay.ExecutionID) belay.ExecutionDetail {
