@@ -114,12 +114,11 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 		ask("workspaces", "salvage", x, "--to", p.cwd)
 	}
 	ask("logs", id, "--name", hostileText)
-	ask("workers", "ls")
-	ask("workers", "ls", "--all")
+	for _, line := range []string{"top", "top --once", "workers ls", "workers ls --all", "keys ls --all", "workspaces ls"} {
+		ask(strings.Fields(line)...)
+	}
 	ask("workers", "drain", hostileText)
-	ask("keys", "ls", "--all")
 	ask("keys", "revoke", hostileText)
-	ask("workspaces", "ls")
 	ask("workspaces", "gc", "--dry-run")
 	ask("workspaces", "restore", run, p.path("again-"+hostileText))
 	ask("doctor")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -195,7 +194,7 @@ func cleanLines(s string) string {
 
 func (a *app) logsCommand() *cobra.Command {
 	var name string
-	var raw bool
+	var raw, follow bool
 	c := &cobra.Command{
 		Use: "logs ID", Short: "Print the output that an execution wrote, or one of its artifacts",
 		Args: exactly("the id of an execution"),
@@ -204,7 +203,10 @@ func (a *app) logsCommand() *cobra.Command {
 The program that wrote the output is not trusted: escape sequences that would colour
 the terminal, move its cursor or turn the direction of text are left out. With --raw
 all bytes are printed unchanged. Artifacts and other logs are printed unchanged too,
-unless standard output is a terminal.`,
+unless standard output is a terminal.
+
+With --follow belay prints what the execution writes until it ends, or until you press
+Ctrl-C. Belay looks for more output every second.`,
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -213,46 +215,15 @@ unless standard output is a terminal.`,
 			}
 			return a.reading(c.Context(), func(r reader) error {
 				if raw || name != agent.OutputLog && !screen.IsTerminal(a.plain().out) {
-					return copyChunks(c.Context(), a.plain().out, r, id, name)
+					return a.copyLog(c.Context(), a.plain().out, r, id, name, follow)
 				}
 				w := screen.NewWriter(a.plain().out)
-				return errors.Join(copyChunks(c.Context(), w, r, id, name), w.Flush())
+				return errors.Join(a.copyLog(c.Context(), w, r, id, name, follow), w.Flush())
 			})
 		},
 	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "print further output until the execution ends")
 	c.Flags().BoolVar(&raw, "raw", false, "print all bytes unchanged, escape sequences too")
 	c.Flags().StringVar(&name, "name", "output", "the log or artifact: `output`, or a name from the execution's result")
 	return a.readFlag(c)
-}
-
-// copyChunks writes a log or artifact to w. If chunks in the middle of a long log are missing, because the store
-// dropped them, copyChunks writes a line with their number. The store never drops the beginning of a log. So if the
-// first chunk has a number above zero, no chunk is missing before it: this artifact has replaced an earlier artifact,
-// whose chunks had the lower numbers.
-func copyChunks(ctx context.Context, w io.Writer, r reader, id belay.ExecutionID, name string) error {
-	next := int64(0)
-	for found := false; ; found = true {
-		chunks, err := r.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: next})
-		if err != nil {
-			return err
-		}
-		if len(chunks) == 0 {
-			if !found {
-				return &belay.Error{
-					Code: belay.CodeNotFound, Message: "execution " + id.String() +
-						" has no log or artifact of the name " + quoted(name),
-				}
-			}
-			return nil
-		}
-		for _, k := range chunks {
-			if k.N != next && next > 0 {
-				fmt.Fprintf(w, "\n… %d chunks of the middle were not kept …\n", k.N-next)
-			}
-			if _, err := w.Write(k.Data); err != nil {
-				return err
-			}
-			next = k.N + 1
-		}
-	}
 }

@@ -35,6 +35,7 @@ type app struct {
 	store   string // the URL of the store that --store or BELAY_STORE names, if the command uses it; else ""
 	keyFile string
 	output  string
+	color   string // --color: auto, always or never
 	verbose bool
 
 	viewer *tasks.Viewer // for tasks that no server computes
@@ -49,6 +50,7 @@ execution continues from its last checkpoint.
                                 after a crash: continue after the last finished step
   belay ls                      list executions: running, waiting, failed and so on
   belay watch ID                follow the events of one execution
+  belay top                     watch workers, gates and executions in one view
   belay explain ID              say why an execution is in its state
 
 With --server or BELAY_SERVER all commands use a server. If the server requires an API
@@ -72,7 +74,7 @@ with 0, or with
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
-	a := &app{streams: streams{s.in, screened{s.out}, screened{s.err}}, raw: s, viewer: new(tasks.Viewer)}
+	a := &app{streams: streams{s.in, screened{to: s.out}, screened{to: s.err}}, raw: s, viewer: new(tasks.Viewer)}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.in)
@@ -145,6 +147,12 @@ func (a *app) root() *cobra.Command {
 			if !slices.Contains(outputs, a.output) {
 				return usage("-o is %q; it can be text, wide or json", a.output)
 			}
+			if !slices.Contains(colours, a.color) {
+				return usage("--color is %s; it can be auto, always or never", quoted(a.color))
+			}
+			if a.raw.out != nil {
+				a.out = screened{to: a.raw.out, paints: a.coloured(a.raw.out)}
+			}
 			return nil
 		},
 	}
@@ -158,11 +166,14 @@ func (a *app) root() *cobra.Command {
 		"the `file` with the API key for the server; without it, BELAY_KEY has the key")
 	f.StringVarP(&a.output, "output", "o", "text",
 		"the format of the output: `text`, wide (text with internal queues, labels and counters) or json")
+	f.StringVar(&a.color, "color", "auto", "colours: `when` to show them: auto (on a terminal, unless NO_COLOR is "+
+		"set), always or never")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "log more on standard error")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colours, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.tasksCommand(), a.logsCommand(),
-		a.watchCommand(),
+		a.watchCommand(), a.topCommand(),
 		a.explainCommand(), a.runsCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.forkCommand(), a.signalCommand(),
 		a.preemptCommand(), a.budgetCommand(), a.quarantineCommand(), a.deadCommand(), a.bulkCommand(), a.rmCommand(),

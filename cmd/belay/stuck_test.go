@@ -341,7 +341,7 @@ func TestAStuckExecutionIsExplained(t *testing.T) {
 			x, err := e.Explain(ctx, id)
 			s.ok(err)
 			fmt.Fprintf(&out, "%s\n\n", c.name)
-			(&app{streams: streams{out: screened{&out}}}).printExplanation(&x)
+			(&app{streams: streams{out: screened{to: &out}}}).printExplanation(&x)
 			out.WriteString("\n")
 			stop()
 			synctest.Wait()

@@ -96,7 +96,7 @@ func (v *view) sayIn(colour, format string, args ...any) {
 }
 
 func (v *view) paint(colour, s string) string {
-	if !v.tty || os.Getenv("NO_COLOR") != "" {
+	if !v.tty || v.app.color == "never" || v.app.color != "always" && os.Getenv("NO_COLOR") != "" {
 		return s
 	}
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"

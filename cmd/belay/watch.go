@@ -109,7 +109,11 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 				}
 				continue
 			}
-			fmt.Fprintf(a.out, "%5d  %s  %-10s %s\n", ev.Seq, clock(ev.At), ev.Kind, screen.Line(describe(ev)))
+			text := fmt.Sprintf("%5d  %s  %-10s %s\n", ev.Seq, clock(ev.At),
+				screen.Mark(a.out, screen.Line(ev.Kind)), screen.Line(describe(ev)))
+			if err := screen.Write(a.out, text); err != nil {
+				return err
+			}
 		}
 		if len(events) > 0 && events[len(events)-1].Final {
 			return nil

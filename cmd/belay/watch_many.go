@@ -112,9 +112,9 @@ func (p *statesPrinter) print(n belay.StatusNews) error {
 		ch := &n.Changes[i]
 		from := "new"
 		if ch.Previous != 0 {
-			from = ch.Previous.String()
+			from = screen.Mark(p.app.out, ch.Previous.String())
 		}
-		p.line(clock(ch.At), &ch.Status, from+" → "+ch.State.String())
+		p.line(clock(ch.At), &ch.Status, from+" → "+screen.Mark(p.app.out, ch.State.String()))
 		if p.known[ch.Execution] = ch.State; !ch.Matches {
 			delete(p.known, ch.Execution)
 		}
@@ -143,7 +143,7 @@ func (p *statesPrinter) snapshot(s *belay.StatusSnapshot) {
 		x := &s.Executions[i]
 		p.seen[x.Execution] = true
 		if p.known[x.Execution] != x.State {
-			p.line("       now", x, x.State.String())
+			p.line("       now", x, screen.Mark(p.app.out, x.State.String()))
 			p.known[x.Execution] = x.State
 		}
 	}
@@ -164,7 +164,7 @@ func (p *statesPrinter) snapshot(s *belay.StatusSnapshot) {
 	}
 }
 
-// line prints the state of one execution.
+// line prints the state of one execution, whose words may be marked; see screen.Mark.
 func (p *statesPrinter) line(at string, s *belay.Status, state string) {
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
@@ -175,7 +175,7 @@ func (p *statesPrinter) line(at string, s *belay.Status, state string) {
 }
 
 func (p *statesPrinter) write(format string, args ...any) {
-	if _, err := fmt.Fprintf(p.app.out, format, args...); err != nil && p.err == nil {
+	if err := screen.Write(p.app.out, fmt.Sprintf(format, args...)); err != nil && p.err == nil {
 		p.err = err
 	}
 }

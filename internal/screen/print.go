@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,24 +31,67 @@ func PrintJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// Table writes aligned columns.
-type Table struct{ *tabwriter.Writer }
+// Table writes aligned columns. If its writer shows colours, a column with the head STATE, and in a table
+// without a head the value of the row state, has the colours of the states.
+type Table struct {
+	*tabwriter.Writer
+	to     io.Writer
+	text   *bytes.Buffer // the table before it is painted; nil without colours
+	column int           // of the states; -1 for none
+	headed bool
+}
 
 // NewTable makes a table, with a head line if head has cells.
 func NewTable(w io.Writer, head ...string) *Table {
-	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t := &Table{to: w, column: -1}
+	if raw(w) != nil {
+		t.text = new(bytes.Buffer)
+		w = t.text
+	}
+	t.Writer = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(head) > 0 {
 		t.Row(head...)
+		t.column, t.headed = stateColumn(head), true
 	}
 	return t
 }
 
 // Row writes one row. Each cell becomes a single line; see Line.
 func (t *Table) Row(cells ...string) {
+	column := t.column
+	if !t.headed && len(cells) == 2 && cells[0] == "state" {
+		column = 1
+	}
 	for i, c := range cells {
 		cells[i] = Line(c)
+		if i == column {
+			cells[i] = Mark(t.to, cells[i])
+		}
 	}
 	fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t "))
+}
+
+// Flush writes the table.
+func (t *Table) Flush() error {
+	if err := t.Writer.Flush(); err != nil || t.text == nil {
+		return err
+	}
+	text := t.text.String()
+	t.text.Reset()
+	return Write(t.to, text)
+}
+
+// Size returns the columns and rows of the terminal w, or zeros if w is none or has no size.
+func Size(w io.Writer) (columns, rows int) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(size.Col), int(size.Row)
 }
 
 // Short formats a duration for people.
