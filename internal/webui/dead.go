@@ -55,6 +55,7 @@ type letterRow struct {
 	At         *moment
 	Message    string
 	Facts      []string
+	Offers     []offer
 }
 
 func (p *pages) dead(ctx context.Context, r *http.Request) (view, error) {
@@ -140,9 +141,24 @@ func (p *pages) letters(ctx context.Context, q url.Values, f belay.DeadLetterFil
 		if d.Head == nil {
 			d.Head = &deadGroup{Workflow: excerpt(l.Workflow, maxLine), Reason: reasonWords(l.Reason)}
 		}
-		d.Rows = append(d.Rows, letterRowOf(l, now))
+		row := letterRowOf(l, now)
+		if l.Resolution == "" {
+			row.Offers = letterOffers(ctx, l)
+		}
+		d.Rows = append(d.Rows, row)
 	}
 	return view{template: "letters", Title: "Dead letters", Page: d}, nil
+}
+
+// letterOffers returns the actions on an open dead letter: to run the execution again, or to resolve the letter.
+func letterOffers(ctx context.Context, l *belay.DeadLetter) []offer {
+	var all []offer
+	if visitorOf(ctx).allows(belay.ScopeOperate) {
+		at := "/executions/" + l.Execution.String() + "/"
+		all = []offer{{at + "retry", "Retry", false}, {at + "requeue", "Run with another input", false}}
+	}
+	id := l.Execution.String() + "." + strconv.Itoa(l.Generation)
+	return append(all, deedsOn(ctx, ofLetter, id, "fix", "discard", "note")...)
 }
 
 func letterRowOf(l *belay.DeadLetter, now time.Time) letterRow {

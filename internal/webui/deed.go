@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/belaydev/belay"
 )
 
-// deed is an action on a worker, a gate or a schedule. All of them need the scope operate.
+// deed is an action on a worker, a gate, a schedule or a dead letter. All of them need the scope operate.
 type deed struct {
 	of, name     string // parts of the address of the form
 	label, about string
@@ -33,6 +34,7 @@ const (
 	ofWorker   = "worker"
 	ofGate     = "gate"
 	ofSchedule = "schedule"
+	ofLetter   = "letter" // the id is that of the execution, a point, and the generation that failed
 )
 
 var deeds = []deed{
@@ -88,6 +90,33 @@ var deeds = []deed{
 		of: ofSchedule, name: "run", label: "Start one now", do: changeSchedule(belay.ScheduleRun),
 		about: "The schedule starts an execution now, whether or not it is paused.",
 	},
+	{
+		of: ofLetter, name: "fix", label: "Fixed", do: changeLetter(belay.DeadLetterFix),
+		about: "The dead letter is resolved: a person has repaired the consequences. The execution stays as it ended.",
+	},
+	{
+		of: ofLetter, name: "discard", label: "Not needed", do: changeLetter(belay.DeadLetterDiscard),
+		about: "The dead letter is resolved: the work is not needed. The execution stays as it ended.",
+	},
+	{
+		of: ofLetter, name: "note", label: "Add a note", do: changeLetter(belay.DeadLetterNoted),
+		about: "The dead letter stays open, and everybody who looks at it sees the note.",
+	},
+}
+
+func changeLetter(a belay.DeadLetterAction) func(context.Context, belay.Backend, order) error {
+	return func(ctx context.Context, b belay.Backend, o order) error {
+		text, generation, _ := strings.Cut(o.id, ".")
+		id, err := belay.ParseExecutionID(text)
+		n, err2 := strconv.Atoi(generation)
+		if err != nil || err2 != nil || n < 1 {
+			return nothingThere()
+		}
+		_, err = b.ChangeDeadLetter(ctx, belay.DeadLetterChange{
+			Execution: id, Generation: n, Action: a, Actor: o.actor, Note: o.reason, Op: o.op,
+		})
+		return err
+	}
 }
 
 func cordon(off bool) func(context.Context, belay.Backend, order) error {
@@ -129,6 +158,9 @@ func pageOf(of, id string) string {
 		return addressOf("/queues", url.Values{}, "gate", id)
 	case ofSchedule:
 		return "/schedules/" + url.PathEscape(id)
+	case ofLetter:
+		execution, _, _ := strings.Cut(id, ".")
+		return "/executions/" + url.PathEscape(execution)
 	}
 	return "/workers"
 }
@@ -192,10 +224,14 @@ func formReason(form url.Values) string {
 // deedForm shows the form of a deed; failed is set after the deed was refused.
 func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id string, failed error) {
 	f := actionForm{
-		ID:     id,
-		UpName: map[string]string{ofWorker: "Workers", ofGate: "Queues and gates", ofSchedule: "Schedules"}[d.of],
-		Up:     map[string]string{ofWorker: "/workers", ofGate: "/queues", ofSchedule: "/schedules"}[d.of],
-		Back:   pageOf(d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about, Danger: d.danger,
+		ID: id,
+		UpName: map[string]string{
+			ofWorker: "Workers", ofGate: "Queues and gates", ofSchedule: "Schedules", ofLetter: "Dead letters",
+		}[d.of],
+		Up: map[string]string{
+			ofWorker: "/workers", ofGate: "/queues", ofSchedule: "/schedules", ofLetter: "/dead",
+		}[d.of],
+		Back: pageOf(d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about, Danger: d.danger,
 		Hidden: []field{{Name: "of", Value: d.of}, {Name: "id", Value: id}, {Name: "do", Value: d.name}},
 	}
 	var op belay.OpID

@@ -12,9 +12,12 @@ import (
 // Each deed is carried out as its form says, with the name of the visitor, and the browser goes to the page of the
 // thing.
 func TestDeedsReachTheBackend(t *testing.T) {
-	ids := map[string]string{ofWorker: owning.String(), ofGate: "queue:mail/now", ofSchedule: "nightly"}
+	ids := map[string]string{
+		ofWorker: owning.String(), ofGate: "queue:mail/now", ofSchedule: "nightly", ofLetter: id(1).String() + ".2",
+	}
 	pages := map[string]string{
 		ofWorker: "/workers", ofGate: "/queues?gate=queue%3Amail%2Fnow", ofSchedule: "/schedules/nightly",
+		ofLetter: "/executions/" + id(1).String(),
 	}
 	for _, d := range deeds {
 		f := running()
@@ -57,7 +60,8 @@ func TestDeedsReachTheBackend(t *testing.T) {
 			}
 		}
 	}
-	for _, query := range []string{"", "of=gate&do=pause", "of=gate&id=x&do=remove", "of=worker&id=x&do=pause"} {
+	for _, query := range []string{"", "of=gate&do=pause", "of=gate&id=x&do=remove", "of=worker&id=x&do=pause",
+		"of=letter&id=x&do=remove"} {
 		if a := send(t, running(), by(deedPath+"?"+query, nil, belay.ScopeOperate)); a.status != http.StatusNotFound {
 			t.Errorf("%q: %d", query, a.status)
 		}
@@ -68,8 +72,10 @@ func TestDeedsReachTheBackend(t *testing.T) {
 func TestHostileAddressesOfDeeds(t *testing.T) {
 	for _, s := range hostile {
 		f := running()
-		for _, of := range []string{ofWorker, ofGate, ofSchedule} {
-			q := deedPath + "?of=" + of + "&do=pause&op=" + percent(s) + "&reason=" + percent(s) + "&id=" + percent(s)
+		for of, do := range map[string]string{
+			ofWorker: "drain", ofGate: "pause", ofSchedule: "run", ofLetter: "fix",
+		} {
+			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + percent(s) + "&reason=" + percent(s) + "&id=" + percent(s)
 			checkTame(t, send(t, f, by(q, nil, belay.ScopeOperate)))
 			checkTame(t, send(t, f, by(q, url.Values{"reason": {s}}, belay.ScopeOperate)))
 		}

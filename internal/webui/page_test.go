@@ -74,6 +74,12 @@ func (f *fake) ChangeSchedule(_ context.Context, c belay.ScheduleChange) (belay.
 	return belay.ScheduleChanged{}, f.refusal
 }
 
+func (f *fake) ChangeDeadLetter(_ context.Context, c belay.DeadLetterChange) (belay.DeadLetter, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s.%d by %s: %s %t", c.Action, c.Execution, c.Generation, c.Actor, c.Note,
+		c.Op.IsZero()))
+	return belay.DeadLetter{}, f.refusal
+}
+
 func (f *fake) Signal(_ context.Context, s belay.SignalRequest) error {
 	f.signals = append(f.signals, s)
 	return f.refusal
