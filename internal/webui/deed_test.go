@@ -75,7 +75,8 @@ func TestHostileAddressesOfDeeds(t *testing.T) {
 		for of, do := range map[string]string{
 			ofWorker: "drain", ofGate: "pause", ofSchedule: "run", ofLetter: "fix",
 		} {
-			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + percent(s) + "&reason=" + percent(s) + "&id=" + percent(s)
+			text := percent(s)
+			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&id=" + text
 			checkTame(t, send(t, f, by(q, nil, belay.ScopeOperate)))
 			checkTame(t, send(t, f, by(q, url.Values{"reason": {s}}, belay.ScopeOperate)))
 		}
