@@ -30,6 +30,13 @@ func TestTargetsAtExchangesFromTheCommandLine(t *testing.T) {
 	targets("set", "events", "--exchange", "orders", "--routing-key", "k").want(0).showing("broker.url")
 	targets("ls").want(0).showing("exchange orders", "failed, succeeded, cancelled")
 	targets("test", "events", "--wait", "4s").want(1).saying("events has not received the test", "RabbitMQ")
+	until(t, "the server says that messages wait", func() bool {
+		text := a.call("GET", "/readyz", "").text
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("the notes have the password: %s", text)
+		}
+		return strings.Contains(text, "messages to exchanges of RabbitMQ wait")
+	})
 	p.belay("--server", a.url, "submit", "belay.publish").want(77).saying("belay notify set")
 
 	other := newPlace(t)

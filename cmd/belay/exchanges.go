@@ -29,7 +29,7 @@ func (s *serving) addPublishing(o *server.Options) error {
 		return err
 	}
 	p := publishtask.New(x, func() belay.Backend { return s.backend })
-	o.Services = append(o.Services, x.Run)
+	o.Services, o.Exchanges = append(o.Services, x.Run), x
 	o.Admit[belay.PublishWorkflow] = p.Admit
 	o.Builtins = append(o.Builtins, server.Builtin{
 		Workflow: belay.PublishWorkflow, Concurrency: publishesAtOnce, Run: p.Run, Grace: s.cfg.Grace * 2 / 3,

@@ -102,14 +102,24 @@ func (s *Server) dispatch(b Engine) func(context.Context) error {
 	return func(ctx context.Context) error { return s.opt.Post.Run(ctx, b) }
 }
 
-// brokerNotes are warnings for operators about the broker. Without a broker the server works all the same, because
-// workers claim.
+// brokerNotes are warnings for operators about the broker. Without a broker the server works all the same: workers
+// claim, and messages to exchanges wait.
 func (s *Server) brokerNotes() []string {
-	if s.opt.Post == nil {
-		return nil
+	var notes []string
+	if p := s.opt.Post; p != nil {
+		if err := p.State().Ready(); err != nil {
+			notes = append(notes, "executions are not dispatched through RabbitMQ, so workers claim them: "+err.Error())
+		}
 	}
-	if err := s.opt.Post.State().Ready(); err != nil {
-		return []string{"executions are not dispatched through RabbitMQ, so workers claim them: " + err.Error()}
+	if t := s.opt.Triggers; t != nil {
+		if l := t.State().Consume; !l.Connected && l.Err != nil {
+			notes = append(notes, "the queues of webhooks in RabbitMQ are not read: "+l.Err.Error())
+		}
 	}
-	return nil
+	if x := s.opt.Exchanges; x != nil {
+		if l := x.State(); !l.Connected && l.Err != nil {
+			notes = append(notes, "messages to exchanges of RabbitMQ wait: "+l.Err.Error())
+		}
+	}
+	return notes
 }

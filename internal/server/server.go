@@ -15,6 +15,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/embedded"
 	"github.com/belaydev/belay/internal/agent/agentapi"
+	"github.com/belaydev/belay/internal/broker"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/definition/runner"
 	"github.com/belaydev/belay/internal/definition/tasks"
@@ -63,6 +64,8 @@ type Options struct {
 	Post *dispatch.Post
 	// Triggers consumes the queues of webhooks of the scheme amqp; nil without a RabbitMQ. See Triggers.
 	Triggers *queuetrigger.Service
+	// Exchanges publishes to exchanges of RabbitMQ; nil without a RabbitMQ. /readyz tells its state.
+	Exchanges *broker.Exchanges
 	// Traces sends traces of executions to a collector; nil if the environment asks for none. See Traces.
 	Traces *trace.Tracer
 	// Builtins are the workflows that the server runs itself, besides bulks and documents.
