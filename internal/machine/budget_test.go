@@ -66,6 +66,25 @@ func TestABudgetSpentInAChildPausesItsRoot(t *testing.T) {
 	}
 }
 
+// An execution that was scheduled before the budget of its root was spent does not begin: the accept pauses it.
+func TestABudgetSpentBeforeAnAccept(t *testing.T) {
+	s := newStage(t)
+	w := s.worker("w")
+	root := s.run(w, budget(100))
+	id := s.submit(s.childOf(root, "child"))
+	token := s.do(&Schedule{Execution: id, Worker: w, Secret: belay.Secret{5}}).Execution.Token
+	s.spend(root, 100)
+	s.is(id, "scheduled")
+	if r := s.do(&Accept{w, id, token, 1}); len(r.Claims) != 0 {
+		t.Errorf("accepted %+v though the budget is spent", r.Claims)
+	}
+	s.is(id, "paused(pending)")
+	s.refused(&Accept{w, id, token, 2}, belay.CodeConflict)
+	s.do(s.raise(root.Execution, 101))
+	s.do(&Unspend{id})
+	s.is(id, "pending(released)")
+}
+
 // The answer to a save that spends the budget, and to a raise of the budget, is the seq of the row that
 // it wrote. A repetition gets the same answer and charges nothing.
 func TestRepeatedReportsAndRaises(t *testing.T) {

@@ -63,7 +63,7 @@ type Accept struct {
 	Number int64
 }
 
-// Need asks the store for the execution and the session.
+// Need asks the store for the execution, with its ancestors, whose budget may be spent, and the session.
 func (c *Accept) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)
@@ -101,6 +101,10 @@ func (c *Accept) apply(w *world) (Reply, error) {
 	// A failing health probe takes nothing from a worker, so the worker may still accept.
 	if !mine || e.State != belay.Scheduled || !x.State.Claims() && x.State != belay.WorkerUnhealthy {
 		return Reply{}, w.illegal(op, e, "it is not scheduled to this worker with this token")
+	}
+	if root := w.spent(e); root != nil { // since it was scheduled
+		w.exhaust(e, root)
+		return Reply{}, nil
 	}
 	first := e.StartedAt == 0
 	w.advance(e)
