@@ -191,15 +191,15 @@ func (x *topRun) step(ctx context.Context, r reader, fleet []belay.Worker) error
 	events, err := r.Events(ctx, belay.EventQuery{
 		Execution: x.Execution, After: max(0, x.seq-topEvents), Limit: topEvents,
 	})
-	if belay.CodeOf(err) == belay.CodeNotFound && err != nil {
-		return nil // an execution may be deleted between the two reads
-	}
 	for i := range events {
 		if events[i].Kind == "step" {
 			x.Step = events[i].Name
 		}
 	}
-	return err
+	if err != nil && belay.CodeOf(err) != belay.CodeNotFound { // an execution may be deleted between the two reads
+		return err
+	}
+	return nil
 }
 
 // shut reads the gates that let no execution through.
