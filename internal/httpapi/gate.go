@@ -27,6 +27,7 @@ type gate struct {
 	hosts  []string
 	limits *limits
 	origin *http.CrossOriginProtection
+	own    *http.CrossOriginProtection // without the origins below: refuses all but this server's own pages
 	// origins are the origins whose pages may read and write.
 	origins []string
 	// closed is set when the gate finds that the server has a key, and stays set: revoking the last
@@ -39,7 +40,8 @@ type gate struct {
 func newGate(o Options) *gate {
 	g := &gate{
 		keys: o.Keys, demand: o.Demand, stranger: o.Stranger, hire: o.Hire,
-		limits: newLimits(o.Rate, o.Waiting, o.Now), origin: http.NewCrossOriginProtection(), log: o.Log,
+		limits: newLimits(o.Rate, o.Waiting, o.Now), origin: http.NewCrossOriginProtection(),
+		own: http.NewCrossOriginProtection(), log: o.Log,
 	}
 	if o.InsecureNoAuth {
 		g.keys, g.demand, g.stranger, g.hire = nil, "", nil, nil

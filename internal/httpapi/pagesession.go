@@ -2,9 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"crypto/hmac"
-	"encoding/base64"
-	"encoding/binary"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,90 +10,59 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// A page session lets a browser open pages and send their forms after a person has entered a key. The store does not
-// contain it. The cookie has the id of the key, the time when the session ends, and an authentication code (MAC) that
-// servers compute from the stored hash of the key, as for stream tokens. So every server of the store can check the
-// cookie, and the session ends with the key. No route of the API takes the cookie.
+// A page session lets a browser open pages and send their forms after a person has entered a key. The session is in a
+// cookie (see sealed), which no route of the API takes.
 const (
-	sessionCookie = "belay_session"
-	sessionPrefix = "bps_"
-	sessionLife   = 12 * time.Hour
-	sessionSkew   = time.Minute // how far the clock of the server that began the session may be ahead
-	sessionLength = 16 + 8 + 32 // bytes that a cookie encodes
+	sessionCookie  = "belay_session"
+	sessionPrefix  = "bps_"
+	sessionPurpose = "belay page session 1"
+	sessionLife    = 12 * time.Hour
 )
 
-// pageSession has the parts of a cookie that a browser sent.
-type pageSession struct {
-	key   belay.KeyID
-	until time.Time
-	code  [32]byte
-}
-
-// message is the text that the code of a session authenticates.
-func (s *pageSession) message() []byte {
-	m := append([]byte("belay page session 1\x00"), s.key[:]...)
-	return binary.BigEndian.AppendUint64(m, uint64(s.until.UnixMilli()))
-}
-
-func (s *pageSession) String() string {
-	b := binary.BigEndian.AppendUint64(append([]byte(nil), s.key[:]...), uint64(s.until.UnixMilli()))
-	return sessionPrefix + base64.RawURLEncoding.EncodeToString(append(b, s.code[:]...))
-}
-
-// parseSession decodes a cookie, and does not check whether the session is valid.
-func parseSession(text string) (*pageSession, bool) {
-	rest, ok := strings.CutPrefix(text, sessionPrefix)
-	if !ok || len(rest) != base64.RawURLEncoding.EncodedLen(sessionLength) {
-		return nil, false
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(rest)
-	if err != nil || len(b) != sessionLength {
-		return nil, false
-	}
-	s := &pageSession{until: time.UnixMilli(int64(binary.BigEndian.Uint64(b[16:24])))}
-	copy(s.key[:], b)
-	copy(s.code[:], b[24:])
-	return s, true
-}
-
-// bySession finds the key of a page session. found is false if the request has no valid session of a page.
+// bySession finds the key of a page session. found is false if the request has no valid session of a page. Only pages
+// of this server act with a session: SameSite=Strict does not keep the cookie from pages of the same site with another
+// port, and those of the setting origins must send a key.
 func (g *gate) bySession(r *http.Request) (c caller, found bool, err error) {
 	in, ok := r.Context().Value(admittedKey{}).(*admitted)
-	if !ok || !in.page {
+	if !ok || !in.page || !g.ownPage(r) {
 		return caller{}, false, nil
 	}
 	cookies := r.CookiesNamed(sessionCookie)
 	if len(cookies) != 1 {
 		return caller{}, false, nil
 	}
-	s, ok := parseSession(cookies[0].Value)
-	if !ok {
+	t, ok := parseSealed(sessionPrefix, cookies[0].Value)
+	if !ok || !t.runs(g.limits.now(), sessionLife) {
 		return caller{}, false, nil
 	}
-	if left := s.until.Sub(g.limits.now()); left <= 0 || left > sessionLife+sessionSkew {
-		return caller{}, false, nil
-	}
-	key, code, err := g.keys.Seal(r.Context(), s.key, s.message())
-	switch {
-	case belay.CodeOf(err) == belay.CodeUnauthorized:
-		return caller{}, false, nil
-	case err != nil:
-		return caller{}, false, err
-	case !hmac.Equal(code[:], s.code[:]), !key.RevokedAt.IsZero():
-		return caller{}, false, nil
-	}
-	return caller{key: key}, true, nil
+	key, found, err := g.keyFor(r.Context(), t, sessionPurpose, nil)
+	return caller{key: key}, found, err
 }
+
+// ownPage reports whether a request comes from a page of this server, or from no page at all.
+func (g *gate) ownPage(r *http.Request) bool { return g.own.Check(r) == nil }
 
 // signIn adds the routes with which a person begins and ends a page session. The pages show the form.
 func (a *api) signIn() {
 	a.define(&route{method: http.MethodGet, path: loginPath, page: true}, a.page, nil)
-	send := &route{method: http.MethodPost, path: loginPath, page: true, body: true, raw: true, limit: 8 << 10}
-	a.define(send, a.login, nil)
-	a.define(&route{method: http.MethodPost, path: "/logout", page: true}, a.logout, nil)
+	for path, do := range map[string]http.HandlerFunc{loginPath: a.login, "/logout": a.logout} {
+		rt := &route{method: http.MethodPost, path: path, page: true, body: true, raw: true, limit: 8 << 10}
+		a.define(rt, a.fromOwnPage(do), nil)
+	}
 }
 
 const loginPath = "/login"
+
+// fromOwnPage refuses forms of other pages than this server's own: they could exchange the session of the visitor.
+func (a *api) fromOwnPage(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !a.gate.ownPage(r) {
+			refuse(&belay.Error{Code: belay.CodeForbidden, Message: "only a page of this server may do this"}).write(w)
+			return
+		}
+		next(w, r)
+	}
+}
 
 // login begins a page session for the key in the form, and goes to the page that the form names.
 func (a *api) login(w http.ResponseWriter, r *http.Request) {
@@ -105,35 +71,35 @@ func (a *api) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	next := localPath(r.PostForm.Get("next"))
-	until, cookie, why := a.beginSession(r.Context(), strings.TrimSpace(r.PostForm.Get("key")))
+	cookie, why := a.beginSession(r.Context(), strings.TrimSpace(r.PostForm.Get("key")))
 	if why != "" {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, loginPath+"?"+url.Values{"next": {next}, "failed": {why}}.Encode(), http.StatusSeeOther)
 		return
 	}
-	a.setSession(w, r, cookie, int(until.Sub(a.gate.limits.now())/time.Second))
+	a.setSession(w, r, cookie, int(sessionLife/time.Second))
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 
 // beginSession makes the cookie of a session, or says in a word why the secret begins none.
-func (a *api) beginSession(ctx context.Context, secret string) (until time.Time, cookie, why string) {
+func (a *api) beginSession(ctx context.Context, secret string) (cookie, why string) {
 	if a.gate.keys == nil {
-		return until, "", "open"
+		return "", "open"
 	}
 	key, err := a.gate.keys.KeyOf(ctx, secret)
 	switch {
-	case belay.CodeOf(err) == belay.CodeUnauthorized && err != nil, err == nil && !key.RevokedAt.IsZero():
-		return until, "", "key"
+	case err != nil && belay.CodeOf(err) == belay.CodeUnauthorized, err == nil && !key.RevokedAt.IsZero():
+		return "", "key"
 	case err != nil:
-		return until, "", "unavailable"
+		return "", "unavailable"
 	case !key.Allows(belay.ScopeRead):
-		return until, "", "scope"
+		return "", "scope"
 	}
-	s := &pageSession{key: key.ID, until: a.gate.limits.now().Add(sessionLife)}
-	if _, s.code, err = a.gate.keys.Seal(ctx, s.key, s.message()); err != nil {
-		return until, "", "unavailable"
+	t, err := a.gate.seal(ctx, key.ID, sessionPurpose, nil, sessionLife)
+	if err != nil {
+		return "", "unavailable"
 	}
-	return s.until, s.String(), ""
+	return t.text(sessionPrefix), ""
 }
 
 func (a *api) logout(w http.ResponseWriter, r *http.Request) {

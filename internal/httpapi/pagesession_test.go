@@ -21,6 +21,9 @@ type sessions struct {
 	client         *http.Client
 }
 
+// listedOrigin is the value of the setting origins.
+const listedOrigin = "http://127.0.0.1:5173"
+
 func serveSessions(t *testing.T) *sessions {
 	t.Helper()
 	s, began := &sessions{}, time.Now()
@@ -36,7 +39,7 @@ func serveSessions(t *testing.T) *sessions {
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" by "+v.Name+" with "+strings.Join(rights, ","))
 	})
 	s.server = serve(t, httpapi.Options{
-		Pages: pages, Rate: httpapi.Rate{PerSecond: -1},
+		Pages: pages, Rate: httpapi.Rate{PerSecond: -1}, Origins: []string{listedOrigin},
 		Forms: []httpapi.PageForm{{Path: "/executions/{id}/cancel", Scope: belay.ScopeOperate}},
 		Visit: func(r *http.Request, v httpapi.Visitor) *http.Request { visitor.Store(&v); return r },
 		Now:   func() time.Time { return began.Add(time.Duration(s.now.Load()) * time.Second) },
@@ -209,6 +212,18 @@ func TestOtherSitesCannotUseAPageSession(t *testing.T) {
 	} {
 		if a, _ := s.signIn(s.key, next); a.Header.Get("Location") != "/" || len(a.Header["Set-Cookie"]) != 1 {
 			t.Errorf("%q leads to %q", next, a.Header.Get("Location"))
+		}
+	}
+	// A page of a listed origin may be of the same site, so that browsers send the cookie with its forms.
+	for _, h := range [][]string{
+		{"Origin", listedOrigin, "Sec-Fetch-Site", "same-site"},
+		{"Origin", listedOrigin, "Sec-Fetch-Site", "cross-site"}, {"Origin", listedOrigin},
+	} {
+		s.wants(http.StatusUnauthorized, "needs a key", "POST", "/executions/x/cancel", cookie, url.Values{}, h...)
+		s.wants(http.StatusOK, "POST /executions/x/cancel by boss", "POST", "/executions/x/cancel", cookie,
+			url.Values{}, append(h, "Authorization", "Bearer "+s.key)...)
+		for _, path := range []string{"/login", "/logout"} {
+			s.wants(http.StatusForbidden, "of this server", "POST", path, cookie, url.Values{"key": {s.key}}, h...)
 		}
 	}
 	s.wants(http.StatusSeeOther, "again=yes", "GET", "/executions", "", nil, "Sec-Fetch-Site", "cross-site")

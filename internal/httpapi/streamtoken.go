@@ -2,9 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"crypto/hmac"
-	"encoding/base64"
-	"encoding/binary"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,57 +14,14 @@ import (
 )
 
 // A stream token lets a page in a browser open the stream of one execution with an EventSource,
-// which sends no headers: the token is in the query. The store does not contain it. It consists of
-// the id of the key that requested it, the time when it expires, and an authentication code (MAC)
-// over this id, this time and the id of the execution. Servers compute this code from the stored
-// hash of the key. So every server of the store can check the token, and the token is not valid
-// after its key was revoked.
+// which sends no headers: the token is in the query. Its code (see sealed) covers the id of the
+// execution.
 const (
 	tokenParameter = "access_token" // the name of RFC 6750, which proxies know as a secret
 	tokenPrefix    = "bst_"
+	tokenPurpose   = "belay stream token 1"
 	tokenLife      = time.Minute
-	// tokenSkew is how far the clock of the server that made a token may be ahead of this server's
-	// clock.
-	tokenSkew = time.Minute
 )
-
-// streamToken has the parts of a token that a caller sent.
-type streamToken struct {
-	key   belay.KeyID
-	until time.Time
-	code  [32]byte
-}
-
-// tokenLength is the number of bytes that a token encodes.
-const tokenLength = 16 + 8 + 32
-
-// message is the text that the code of a token authenticates.
-func (t *streamToken) message(id belay.ExecutionID) []byte {
-	m := append([]byte("belay stream token 1\x00"), t.key[:]...)
-	m = append(m, id[:]...)
-	return binary.BigEndian.AppendUint64(m, uint64(t.until.UnixMilli()))
-}
-
-func (t *streamToken) String() string {
-	b := binary.BigEndian.AppendUint64(append([]byte(nil), t.key[:]...), uint64(t.until.UnixMilli()))
-	return tokenPrefix + base64.RawURLEncoding.EncodeToString(append(b, t.code[:]...))
-}
-
-// parseToken decodes a token, and does not check whether the token is valid.
-func parseToken(text string) (*streamToken, bool) {
-	rest, ok := strings.CutPrefix(text, tokenPrefix)
-	if !ok || len(rest) != base64.RawURLEncoding.EncodedLen(tokenLength) {
-		return nil, false
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(rest)
-	if err != nil || len(b) != tokenLength {
-		return nil, false
-	}
-	t := &streamToken{until: time.UnixMilli(int64(binary.BigEndian.Uint64(b[16:24])))}
-	copy(t.key[:], b)
-	copy(t.code[:], b[24:])
-	return t, true
-}
 
 // present takes the stream token out of the query of a request, so that no handler or log sees the
 // token. It does so only for a GET of a route that accepts stream tokens. Every other route refuses
@@ -111,21 +65,19 @@ func badStreamToken() error {
 // byToken finds the key of a request's stream token. The token must not have expired when the stream is opened. An open
 // stream lasts until the key is revoked.
 func (g *gate) byToken(r *http.Request, in *admitted) (caller, error) {
-	t, ok := parseToken(in.token)
+	t, ok := parseSealed(tokenPrefix, in.token)
 	id, err := belay.ParseExecutionID(r.PathValue("id"))
 	if !ok || err != nil {
 		return caller{}, badStreamToken()
 	}
-	if left := t.until.Sub(g.limits.now()); !in.opened && (left <= 0 || left > tokenLife+tokenSkew) {
+	if !in.opened && !t.runs(g.limits.now(), tokenLife) {
 		return caller{}, badStreamToken()
 	}
-	key, code, err := g.keys.Seal(r.Context(), t.key, t.message(id))
+	key, ok, err := g.keyFor(r.Context(), t, tokenPurpose, id[:])
 	switch {
-	case belay.CodeOf(err) == belay.CodeUnauthorized:
-		return caller{}, badStreamToken()
 	case err != nil:
 		return caller{}, err
-	case !hmac.Equal(code[:], t.code[:]), !key.RevokedAt.IsZero():
+	case !ok:
 		return caller{}, badStreamToken()
 	}
 	in.opened = true
@@ -164,12 +116,10 @@ func (a *api) streamToken(ctx context.Context, in *struct{ Body wire.StreamToken
 	if who.open {
 		return out, nil
 	}
-	t := &streamToken{key: who.key.ID, until: a.gate.limits.now().Add(tokenLife)}
-	_, code, err := a.gate.keys.Seal(ctx, t.key, t.message(in.Body.Execution))
+	t, err := a.gate.seal(ctx, who.key.ID, tokenPurpose, in.Body.Execution[:], tokenLife)
 	if err != nil {
 		return nil, err
 	}
-	t.code = code
-	out.Body.AccessToken = t.String()
+	out.Body.AccessToken = t.text(tokenPrefix)
 	return out, nil
 }
