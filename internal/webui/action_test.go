@@ -133,7 +133,11 @@ func TestActionsReachTheBackend(t *testing.T) {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.done != "" {
-			send(t, f, by(at+"?done="+a.name, nil)).says(a.done)
+			page := send(t, f, by(at+"?done="+a.name, nil))
+			page.says(a.done)
+			if f.one.State == belay.Running && !strings.Contains(page.body, `content="3; url=`+at+`"`) {
+				t.Errorf("%s: the note stays when the page reloads itself", a.name)
+			}
 		}
 	}
 	get(t, running(), at+"?done=%3Cb%3E").saysNot("<b>")

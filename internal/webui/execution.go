@@ -98,6 +98,9 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 		d.renewal(r.URL)
 		if d.IsLive {
 			v.Refresh = livePeriod
+			if d.Done != "" {
+				v.Next = "/executions/" + d.ID // without the note, which is out of date soon
+			}
 		}
 	}
 	return v, nil

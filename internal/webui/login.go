@@ -29,7 +29,7 @@ func (p *pages) login(_ context.Context, r *http.Request) (view, error) {
 	}
 	v := view{template: "login", Title: "Sign in", Page: f}
 	if q.Get("again") != "" && len(f.Next) > 1 && f.Next[0] == '/' && f.Next[1] != '/' && f.Next[1] != '\\' {
-		v.At = f.Next // a person who is signed in followed a link of another site; this request has the cookie
+		v.Next = f.Next // a person who is signed in followed a link of another site; this request has the cookie
 	}
 	return v, nil
 }

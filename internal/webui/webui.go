@@ -100,10 +100,10 @@ func guard(next http.Handler) http.Handler {
 type view struct {
 	template string
 	Title    string
-	// Refresh is the number of seconds after which the page reloads itself; 0 for never. At, if not empty, is
-	// the address to which it goes at once instead.
+	// Refresh is the number of seconds after which the page reloads itself; 0 for never. Next, if not empty, is
+	// the address to which it goes then, and at once if Refresh is 0.
 	Refresh int
-	At      string
+	Next    string
 	Page    any
 
 	// render sets these fields.
