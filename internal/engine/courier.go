@@ -358,8 +358,7 @@ func (s *scheduler) join(claims []*claim, lanes map[*lane]bool, ready int) []*ca
 	now, after := s.engine.store.Now(), s.lastTurn()
 	for i, c := range claims {
 		x := c.session
-		if x.pending() || c.sent != nil || !x.counted ||
-			s.engine.dispatcher.shared && x.countedAt.Add(2*x.spec.Heartbeat.D()) < now {
+		if x.pending() || c.sent != nil || !s.engine.dispatcher.knowsRuns(x, now) {
 			continue // the number of free slots is not known; the next pass counts them
 		}
 		// Each worker gets its share of what is left, so that the executions are spread over all workers.

@@ -156,22 +156,28 @@ func (c *claim) notifyClaim() {
 
 // wants reports whether the claim may win executions: it has free slots, and its worker is
 // not draining, cordoned or unhealthy.
-func (c *claim) wants() bool {
-	return c.slots() > 0 && !c.session.draining && !c.session.noClaims
+func (d *dispatcher) wants(c *claim, now machine.Time) bool {
+	return d.slots(c, now) > 0 && !c.session.draining && !c.session.noClaims
 }
 
 // slots is the number of executions that the claim may win. Since the claim was sent, messages may have filled slots
 // of its worker.
-func (c *claim) slots() int {
-	if s := c.session; c.request.Messages && s.counted && s.spec.Capacity > 0 {
+func (d *dispatcher) slots(c *claim, now machine.Time) int {
+	if s := c.session; c.request.Messages && s.spec.Capacity > 0 && d.knowsRuns(s, now) {
 		return min(c.request.Slots, s.spec.Capacity-s.running)
 	}
 	return c.request.Slots
 }
 
+// knowsRuns reports whether the number of runs of a session is known. If several servers share the store, the runs of
+// a worker may begin and end at others, so the number counts only for two intervals between heartbeats.
+func (d *dispatcher) knowsRuns(s *session, now machine.Time) bool {
+	return s.counted && (!d.shared || now <= s.countedAt.Add(2*s.spec.Heartbeat.D()))
+}
+
 // mayWinLocked reports whether any lane of the claim may have an execution that is due.
 func (d *dispatcher) mayWinLocked(c *claim, now machine.Time) bool {
-	return c.wants() && slices.ContainsFunc(c.session.lanes, func(l *lane) bool {
+	return d.wants(c, now) && slices.ContainsFunc(c.session.lanes, func(l *lane) bool {
 		return c.mayWin(l, now) && !d.byMessage(c, l)
 	})
 }
@@ -201,7 +207,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 	}
 	lanes, claims, mailed := make(map[*lane]bool), make(map[*claim]bool), make(map[*claim]bool)
 	var last *machine.Submit
-	ready := 0
+	ready, now := 0, d.engine.store.Now()
 	for _, k := range calls {
 		s, ok := k.command.(*machine.Submit)
 		if r, is := k.command.(*machine.Receive); is {
@@ -224,7 +230,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 		lanes[l] = true
 		for s := range l.takers {
 			switch c := s.waiting; {
-			case c == nil || !c.wants():
+			case c == nil || !d.wants(c, now):
 			case d.byMessage(c, l):
 				mailed[c] = true
 			case c.sent == nil:
@@ -233,7 +239,7 @@ func (d *dispatcher) join(calls []*call) []*call {
 		}
 	}
 	var joined []*call
-	all, now := slices.Collect(maps.Keys(claims)), d.engine.store.Now()
+	all := slices.Collect(maps.Keys(claims))
 	d.sortLocked(all, now)
 	for _, c := range all {
 		c.sent = newCall(d.commandLocked(c, lanes))
@@ -279,15 +285,15 @@ const manyLanes = 32
 // commandLocked builds the command of a claim. soon contains the lanes in which the batch may make
 // executions ready.
 func (d *dispatcher) commandLocked(c *claim, soon map[*lane]bool) machine.Command {
-	r, idle := c.request, c.idle()
-	r.Slots = min(max(0, c.slots()), max(manySlots, 2*c.session.won))
+	r, idle, now := c.request, c.idle(), d.engine.store.Now()
+	r.Slots = min(max(0, d.slots(c, now)), max(manySlots, 2*c.session.won))
 	secrets := make([]belay.Secret, r.Slots)
 	raw := make([]byte, 16*len(secrets))
 	d.engine.opt.Random(raw)
 	for i := range secrets {
 		copy(secrets[i][:], raw[16*i:])
 	}
-	all, now := c.session.lanes, d.engine.store.Now()
+	all := c.session.lanes
 	lanes := make([]machine.Lane, 0, min(len(all), manyLanes))
 	for _, l := range all {
 		wanted := soon[l] || c.mayWin(l, now) || len(all) <= manyLanes && !l.ID.IsAlone()

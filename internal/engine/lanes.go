@@ -59,8 +59,9 @@ func (d *dispatcher) rouseLocked(l *lane, now machine.Time) {
 
 // wakeTakersLocked wakes the claims that wait for work and may win executions of the lane.
 func (d *dispatcher) wakeTakersLocked(l *lane) {
+	now := d.engine.store.Now()
 	for s := range l.takers {
-		if c := s.waiting; c != nil && c.sent == nil && c.wants() {
+		if c := s.waiting; c != nil && c.sent == nil && d.wants(c, now) {
 			d.wakeLocked(c)
 		}
 	}
