@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/engine"
 	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/memory"
@@ -134,4 +135,56 @@ func TestSubmissionsDoNotPassOver(t *testing.T) {
 			t.Errorf("sent %v, and not the execution that waits longer", got)
 		}
 	})
+}
+
+// deafStore is a store that several servers share, and whose hints are all lost.
+type deafStore struct{ store.Store }
+
+func (deafStore) Listen(ctx context.Context, _ func(store.Hint)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The end of a run at another server gives the worker's claim at this server its slot back: with the next heartbeat,
+// or when this server has seen no heartbeat for two intervals.
+func TestClaimsBesideMessagesOfWorkersOfSeveralServers(t *testing.T) {
+	for name, heartbeat := range map[string]bool{"heartbeat": true, "no heartbeat": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := deafStore{memory.New(time.Now)}
+				p := newPostOn(t, shared)
+				other := engine.New(shared, engine.Options{Courier: new(courier)})
+				t.Cleanup(func() {
+					if err := other.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				p.crew.open("a", belay.WorkerSpec{
+					Capacity: 1, Queues: []string{"sent", "default"}, Heartbeat: belay.Duration(10 * time.Second),
+				})
+				must[belay.Mailbox](t)(p.e.OpenMailbox(t.Context(), p.ids["a"]))
+				synctest.Wait()
+				run := p.accept(p.send(1)["a"][0])
+				p.claimBeside("a", 1)
+				end := belay.Settlement{Lease: run.Lease, Outcome: belay.OutcomeSucceeded}
+				if err := other.Settle(t.Context(), end); err != nil {
+					t.Fatal(err)
+				}
+				p.submit(belay.Submission{Queue: "default"})
+				if len(p.taken) != 0 {
+					t.Fatal("this server knows of the end of the run")
+				}
+				if heartbeat {
+					h := belay.Heartbeat{Worker: p.ids["a"], AcceptSeen: p.accepts}
+					must[belay.HeartbeatReply](t)(p.e.Heartbeat(t.Context(), h))
+				} else {
+					time.Sleep(30 * time.Second)
+				}
+				synctest.Wait()
+				if len(p.taken) != 1 {
+					t.Errorf("%d claimed with a free slot", len(p.taken))
+				}
+			})
+		})
+	}
 }

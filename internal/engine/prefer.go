@@ -149,10 +149,8 @@ func nameOf(b *batch, id belay.WorkerID) string {
 func (d *dispatcher) countRunsLocked(b *batch) {
 	for _, id := range b.need.Held {
 		if s := d.sessions[id]; s != nil {
-			full := s.fullLocked()
 			s.running, s.counted, s.countedAt = len(b.rows.Held[id]), true, b.rows.Now
 			s.idleLocked()
-			s.roomLocked(full)
 		}
 	}
 	var s *session // the session of the previous run in the list: the runs of one worker often follow each other
@@ -167,21 +165,12 @@ func (d *dispatcher) countRunsLocked(b *batch) {
 			s.running++
 		}
 		if r.EndedSeq != 0 {
-			full := s.fullLocked()
 			s.running = max(0, s.running-1)
 			s.idleLocked()
-			s.roomLocked(full)
+			if c := s.waiting; c != nil && c.request.Messages && s.running == s.spec.Capacity-1 {
+				c.notifyClaim() // messages had filled the slots after the claim was sent
+			}
 		}
-	}
-}
-
-func (s *session) fullLocked() bool { return s.spec.Capacity > 0 && s.running >= s.spec.Capacity }
-
-// roomLocked wakes the claim of a session that was full and has a slot again. Messages may have filled the slots after
-// the claim was sent.
-func (s *session) roomLocked(full bool) {
-	if full && !s.fullLocked() && s.waiting != nil && s.waiting.request.Messages {
-		s.waiting.notifyClaim()
 	}
 }
 
