@@ -11,10 +11,11 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// sealed is a token that stands for a key for some time: a stream token, or the cookie of a page session. The store
-// does not contain it. It consists of the id of the key, the time when it expires, and an authentication code (MAC)
-// over both and over what the token is for. Servers compute this code from the stored hash of the key. So every server of
-// the store can check the token, and the token is not valid after its key was revoked.
+// sealed is a token that stands for a key for some time: a stream token, or the cookie of a page
+// session. The store does not contain it. It consists of the id of the key, the time when it
+// expires, and an authentication code (MAC) over both and over what the token is for. Servers compute
+// this code from the stored hash of the key. So every server of the store can check the token, and
+// the token is not valid after its key was revoked.
 type sealed struct {
 	key   belay.KeyID
 	until time.Time
