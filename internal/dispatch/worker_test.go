@@ -23,12 +23,17 @@ func (s *site) hire(url string, change ...func(*worker.Options)) <-chan belay.Ex
 		f(&o)
 	}
 	w := worker.New(s.engine, o)
-	worker.Register(w, "w", func(ctx context.Context, _ any) (any, error) {
-		ran <- workflow.Execution(ctx)
-		return nil, nil
-	})
+	worker.Register(w, "w", note(ran))
 	s.run(w.Run)
 	return ran
+}
+
+// note is a workflow that reports each of its runs.
+func note(ran chan<- belay.ExecutionID) func(context.Context, any) (any, error) {
+	return func(ctx context.Context, _ any) (any, error) {
+		ran <- workflow.Execution(ctx)
+		return nil, nil
+	}
 }
 
 // Package worker gets its executions by messages, and after its queue was deleted, or while RabbitMQ cannot be

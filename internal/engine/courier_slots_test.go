@@ -188,3 +188,38 @@ func TestClaimsBesideMessagesOfWorkersOfSeveralServers(t *testing.T) {
 		})
 	}
 }
+
+// lockedStore lets no commit that needs the execution end in time, as if another transaction had locked it.
+type lockedStore struct {
+	store.Store
+	id *belay.ExecutionID
+}
+
+func (s lockedStore) Commit(ctx context.Context, need machine.Need, decide func(*machine.Rows) *machine.Changes) error {
+	if slices.Contains(need.Executions, *s.id) {
+		return store.ErrSlow
+	}
+	return s.Store.Commit(ctx, need, decide)
+}
+
+// An execution that another transaction has locked does not keep the other executions of an accept from beginning.
+func TestALockedOfferDelaysNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var locked belay.ExecutionID
+		p := newPostOn(t, lockedStore{memory.New(time.Now), &locked})
+		p.open("a", 3)
+		r := belay.AcceptRequest{Worker: p.ids["a"], Number: 1}
+		for _, a := range p.send(3)["a"] {
+			r.Offers = append(r.Offers, belay.Held{Execution: a.Execution, Token: a.Token})
+		}
+		locked = r.Offers[1].Execution
+		out, err := p.e.Accept(t.Context(), r)
+		if err != nil || len(out.Assignments) != 2 {
+			t.Errorf("%d of 3 begin, %v", len(out.Assignments), err)
+		}
+		r.Offers = r.Offers[1:2]
+		if out, err := p.e.Accept(t.Context(), r); err == nil {
+			t.Errorf("the locked one begins: %v", out)
+		}
+	})
+}
