@@ -83,6 +83,8 @@ func (x *explainer) gated() {
 	x.out.Summary = "It waits, since " + x.shut(g) + "."
 	x.place(e, g)
 	x.fact("`belay gates get %s` shows the gate", machine.ShellWord(string(g.ID)))
+	x.remedy(belay.RemedyLook, belay.RemedyGate, string(g.ID), "shows the gate, the executions that have passed it, "+
+		"and its line")
 	for i := range x.gates[1:] {
 		other := &x.gates[1+i]
 		n := len(x.out.Facts)
@@ -158,6 +160,7 @@ func (x *explainer) paused(g *belay.GateDetail) {
 		x.fact("the pause ends by itself in %s", ago(machine.At(g.Pause.Until), x.now))
 	}
 	x.fact("`belay resume --%s %s` ends the pause now", g.Kind, machine.ShellWord(g.Name))
+	x.gate(belay.GateResume, g, "ends the pause of %s %q now", g.Kind, g.Name)
 }
 
 // deed describes an operator's action on a gate: the operator, the time and the reason.
@@ -176,6 +179,7 @@ func (x *explainer) broken(g *belay.GateDetail) {
 		x.fact("%s", deed(b.By, "opened", b.OpenedAt, b.Reason, x.now))
 		x.fact("it stays open until a person changes it")
 		x.fact("`belay breakers auto %s` closes it and lets it work by itself again", name)
+		x.gate(belay.GateAutomatic, g, "closes the breaker and lets it work by itself again")
 		return
 	case b.State == string(machine.BreakerHalfOpen):
 		x.fact("it opened because runs failed; now one run after the other tries the target, and %d of them %s "+
@@ -194,6 +198,12 @@ func (x *explainer) broken(g *belay.GateDetail) {
 	}
 	x.fact("find out whether the target works; if it does, `belay breakers close %s` lets all runs through, until "+
 		"`belay breakers auto %s`", name, name)
+	x.gate(belay.GateForceClosed, g, "lets all runs through, if the target works again")
+}
+
+// gate adds an action on a gate.
+func (x *explainer) gate(do belay.GateAction, g *belay.GateDetail, format string, args ...any) {
+	x.remedy(belay.RemedyAction(do), belay.RemedyGate, string(g.ID), format, args...)
 }
 
 // full says who set a limit whose places are taken, which executions have the places, and which
@@ -205,12 +215,14 @@ func (x *explainer) full(g *belay.GateDetail) {
 	}
 	for _, h := range first(g.Holders) {
 		x.fact("%s has a place%s", h, x.doing(h))
+		x.remedy(belay.RemedyLook, belay.RemedyExecution, h.String(), "shows why it has not given its place back")
 	}
 	if more := g.Held - len(first(g.Holders)); more > 0 {
 		x.fact("%d more have a place", more)
 	}
 	x.fact("a place becomes free when one of these %ss ends; `belay explain ID` says why one of them has not ended yet",
 		unit)
+	x.gate(belay.GateSetLimit, g, "allows more at a time")
 	switch name := machine.GateWord(g.ID); g.Limit.Set {
 	case 0:
 		x.fact("the executions that name the limit set it to %d; `belay limits set %s MAX` allows more", g.Limit.Max, name)
@@ -247,6 +259,7 @@ func (x *explainer) spent(g *belay.GateDetail) {
 	} else {
 		x.fact("the next run may start in %s", ago(machine.At(g.Until), x.now))
 	}
+	x.gate(belay.GateSetRate, g, "allows more per %s", brief(g.Rate.Per.D()))
 	switch name := machine.GateWord(g.ID); {
 	case !g.Rate.Set:
 		x.fact("the executions that name the rate set it; `belay rates set %s MAX/TIME` allows more", name)

@@ -61,11 +61,15 @@ func (x *explainer) pausedByPerson(e *machine.Execution) {
 		x.since(e)
 		x.fact("`belay budget %s --cost TOKENS` raises the budget; then this execution continues", e.SpentBy)
 		x.fact("`belay cancel %s` ends it", e.ID)
+		x.remedy(belay.RemedyAction(belay.ActionBudget), belay.RemedyExecution, e.SpentBy.String(),
+			"raises the budget; then this execution continues")
+		x.self(belay.ActionCancel, "ends it")
 		return
 	}
 	x.out.Summary = fmt.Sprintf("It is paused; before that it was %s.", e.PausedFrom)
 	x.deed("pause", "paused")
 	x.fact("it stays paused until a person resumes it: `belay resume %s`", e.ID)
+	x.self(belay.ActionResume, "ends the pause")
 	if e.ReasonText != "" {
 		x.fact("its wait before the pause: %s", e.ReasonText)
 	}
@@ -87,6 +91,7 @@ func (x *explainer) scheduled(e *machine.Execution) {
 		x.fact("if the worker does not accept it within %s, it is taken back", ago(e.CheckAt, x.now))
 	}
 	x.fact("`belay lock steal %s --reason WHY` takes it back now, and another worker claims it", e.ID)
+	x.self(belay.ActionSteal, "takes it back now, and another worker claims it")
 }
 
 // signal explains an execution that waits for a signal.
@@ -104,6 +109,8 @@ func (x *explainer) signal(e *machine.Execution) {
 		} else {
 			x.fact("`belay signal %s %s` sends this signal", e.ID, machine.ShellWord(name))
 		}
+		x.out.Remedies = append(x.out.Remedies, belay.Remedy{Do: belay.RemedySignal, Of: belay.RemedyExecution,
+			ID: e.ID.String(), Signal: name, Text: fmt.Sprintf("sends the signal %q, for which it waits", name)})
 	}
 	x.unread()
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,6 +80,7 @@ func (x *explainer) claimable(e *machine.Execution) {
 
 // stuck says why none of the workers claims the execution, and how to change that.
 func (x *explainer) stuck(e *machine.Execution, c *claimers) {
+	defer x.remedy(belay.RemedyLook, belay.RemedyWorkers, e.Queue, "shows what each worker takes and runs")
 	if len(x.workers) == maxExplained {
 		x.fact("more workers are connected than were searched: only the newest %d were", maxExplained)
 	}
@@ -97,6 +99,8 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 			}
 			if _, failure := w.Failing(); failure == "" {
 				x.fact("`belay workers uncordon %s` lets this worker claim again", w.ID)
+				x.remedy(belay.RemedyUncordon, belay.RemedyWorker, w.ID.String(), "lets the worker %q claim again",
+					w.Spec.Name)
 				continue
 			}
 			x.unhealthy(w)
@@ -169,10 +173,36 @@ func (x *explainer) unfit(e *machine.Execution, connected []store.WorkerRow) {
 		return
 	}
 	x.fact("it starts as soon as a worker connects that takes %s; start such a worker", wanted)
+	if command := workerCommand(e, x.lane().Labels); command != "" {
+		x.fact("`%s` starts one", command)
+	}
 	if len(connected) > 0 {
 		x.fact("`belay workers ls -o json` shows what each worker takes; if the submission is wrong, "+
 			"`belay cancel %s` and submit it again", e.ID)
 	}
+}
+
+// workerCommand is the command that starts a worker for an execution of a built-in workflow; "" for another workflow,
+// whose worker is a program of its authors.
+func workerCommand(e *machine.Execution, labels map[string]string) string {
+	command := "belay worker --server URL"
+	if strings.HasPrefix(e.Queue, "run:") { // only the command belay run takes executions from such a queue
+		return ""
+	}
+	switch e.Workflow {
+	case "command":
+	case "http":
+		command += " --http-concurrency 20"
+	default:
+		return ""
+	}
+	if e.Queue != "default" {
+		command += " --queue " + machine.ShellWord(e.Queue)
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		command += " --label " + machine.ShellWord(name+"="+labels[name])
+	}
+	return command
 }
 
 // mismatches counts the connected workers by the first reason for which they do not take the

@@ -97,6 +97,9 @@ func TestActionsReachTheBackend(t *testing.T) {
 		}
 		form := formOf(t, f, a.name, a.scope)
 		form.Set("reason", " because ")
+		if form.Has("cost") {
+			form.Set("cost", "12.5")
+		}
 		for name, value := range map[string]string{
 			"signal": "approve", "payload": `{"ok": true}`, "from": "test", "at": "test",
 		} {
@@ -129,7 +132,7 @@ func TestActionsReachTheBackend(t *testing.T) {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.name == "requeue" && (c.Generation != 1 || !same(c.Input, f.one.Input)) ||
-			a.name == "retry" && c.From != "test" || a.name == "fork" && c.At != "test" {
+			a.name == "budget" && c.Budget.Cost.String() != "12.5" || a.name == "retry" && c.From != "test" || a.name == "fork" && c.At != "test" {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.done != "" {

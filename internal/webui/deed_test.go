@@ -32,7 +32,11 @@ func TestDeedsReachTheBackend(t *testing.T) {
 			form.Set("reason", "because")
 		}
 		got := send(t, f, by(deedPath, form, belay.ScopeOperate))
-		if got.status != http.StatusSeeOther || got.header.Get("Location") != pages[d.of] || len(f.deeds) != 1 {
+		to := pages[d.of]
+		if d.of == ofLetter {
+			to += "?done=letter." + d.name
+		}
+		if got.status != http.StatusSeeOther || got.header.Get("Location") != to || len(f.deeds) != 1 {
 			t.Errorf("%s %s: %d to %q, %v\n%s", d.of, d.name, got.status, got.header.Get("Location"), f.deeds, got.body)
 			continue
 		}
@@ -76,7 +80,7 @@ func TestHostileAddressesOfDeeds(t *testing.T) {
 			ofWorker: "drain", ofGate: "pause", ofSchedule: "run", ofLetter: "fix",
 		} {
 			text := percent(s)
-			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&id=" + text
+			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&back=" + text + "&id=" + text
 			checkTame(t, send(t, f, by(q, nil, belay.ScopeOperate)))
 			checkTame(t, send(t, f, by(q, url.Values{"reason": {s}}, belay.ScopeOperate)))
 		}
