@@ -116,8 +116,8 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 			}(),
 		},
 		{
-			name: "the circuit breaker of its target is open", cause: reason, follow: []string{"Let the breaker decide"},
-			ends: "succeeded",
+			name: "the circuit breaker of its target is open", cause: reason, ends: "succeeded",
+			follow: []string{"Let the breaker decide"},
 			id: func() string {
 				ask("breakers", "open", payments, "--reason", reason)
 				return submit("charge", "--input", `{"amount": 3}`, "--target", payments)

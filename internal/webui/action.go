@@ -380,7 +380,7 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 	case belay.ActionBudget:
 		cost, err := belay.ParseCost(strings.TrimSpace(form.Get("cost")))
 		if err != nil {
-			return "", &belay.Error{Code: belay.CodeInvalid, Message: "the budget is no number of tokens: " + err.Error()}
+			return "", &belay.Error{Code: belay.CodeInvalid, Message: "this is no budget: " + err.Error()}
 		}
 		c.Budget = &belay.Budget{Cost: cost}
 	default:

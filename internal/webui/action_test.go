@@ -132,7 +132,8 @@ func TestActionsReachTheBackend(t *testing.T) {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.name == "requeue" && (c.Generation != 1 || !same(c.Input, f.one.Input)) ||
-			a.name == "budget" && c.Budget.Cost.String() != "12.5" || a.name == "retry" && c.From != "test" || a.name == "fork" && c.At != "test" {
+			a.name == "budget" && c.Budget.Cost.String() != "12.5" ||
+			a.name == "retry" && c.From != "test" || a.name == "fork" && c.At != "test" {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.done != "" {

@@ -260,7 +260,8 @@ func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id str
 		Up: map[string]string{
 			ofWorker: "/workers", ofGate: "/queues", ofSchedule: "/schedules", ofLetter: "/dead",
 		}[d.of],
-		Back: backTo(r.Form, d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about, Danger: d.danger,
+		Back: backTo(r.Form, d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about,
+		Danger: d.danger,
 		Hidden: []field{{Name: "of", Value: d.of}, {Name: "id", Value: id}, {Name: "do", Value: d.name}},
 	}
 	if execution, err := belay.ParseExecutionID(r.Form.Get("back")); err == nil {

@@ -80,7 +80,8 @@ func TestHostileAddressesOfDeeds(t *testing.T) {
 			ofWorker: "drain", ofGate: "pause", ofSchedule: "run", ofLetter: "fix",
 		} {
 			text := percent(s)
-			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&back=" + text + "&id=" + text
+			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&back=" + text
+			q += "&id=" + text
 			checkTame(t, send(t, f, by(q, nil, belay.ScopeOperate)))
 			checkTame(t, send(t, f, by(q, url.Values{"reason": {s}}, belay.ScopeOperate)))
 		}
