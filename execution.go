@@ -305,8 +305,10 @@ type Remedy struct {
 	ID string       `json:"id"`
 	// Signal is the name of the signal to send, for RemedySignal.
 	Signal string `json:"signal,omitempty"`
-	// Text says what the action changes, as a part of a sentence.
-	Text string `json:"text"`
+	// Title is the action as an order, such as Resume queue "mail". Text says what the action changes, and what a
+	// person should do before, as a part of a sentence.
+	Title string `json:"title"`
+	Text  string `json:"text"`
 }
 
 // RemedyAction is the action of a Remedy: an Action, a GateAction, or one of the following.

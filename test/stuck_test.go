@@ -100,11 +100,11 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 		},
 		{
 			name: "it waits for a person", id: submit("approve"), cause: `signal "approved"`,
-			follow: []string{"Send a signal"}, ends: "succeeded",
+			follow: []string{"Send"}, ends: "succeeded",
 		},
 		{
 			name: "its child waits for a person", id: submit("ship"), cause: "It waits for the end of a child",
-			follow: []string{"Look at …", "Send a signal"}, ends: "succeeded",
+			follow: []string{"Open the child", "Send"}, ends: "succeeded",
 		},
 		{
 			name: "a person paused it", cause: "month-end", follow: []string{"Resume"}, ends: "waiting",
@@ -117,14 +117,14 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 		},
 		{
 			name: "the circuit breaker of its target is open", cause: reason, ends: "succeeded",
-			follow: []string{"Let the breaker decide"},
+			follow: []string{"Close the breaker"},
 			id: func() string {
 				ask("breakers", "open", payments, "--reason", reason)
 				return submit("charge", "--input", `{"amount": 3}`, "--target", payments)
 			}(),
 		},
 		{
-			name: "its limit is full", cause: `limit "plotter" is full`, follow: []string{"Look at …", "Cancel"},
+			name: "its limit is full", cause: `limit "plotter" is full`, follow: []string{"Open hold", "Cancel"},
 			ends: "succeeded",
 			id: func() string {
 				first := submit("hold", "--concurrency", "plotter=1")
@@ -141,7 +141,7 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 			follow: []string{"Change the budget"}, form: map[string]string{"cost": "100"}, ends: "succeeded",
 		},
 		{
-			name: "all workers are cordoned", cause: "its disk is full", follow: []string{"Allow it to claim"},
+			name: "all workers are cordoned", cause: "its disk is full", follow: []string{"Uncordon worker"},
 			ends: "succeeded",
 			id: func() string {
 				ask("workers", "cordon", "mailer", "--reason", "its disk is full")
@@ -161,7 +161,7 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 			b.do(s.name+": follow "+label, chromedp.Click(fmt.Sprintf(
 				`(//ul[@class="remedies"]|//nav[@class="acts"])//a[starts-with(normalize-space(.), %q)]`, label)),
 				see(`h1`))
-			if strings.HasPrefix(label, "Look at …") {
+			if strings.HasPrefix(label, "Open ") {
 				b.do("open", chromedp.Navigate(b.location()+"?live=off"), see("section.why"))
 			}
 		}

@@ -131,13 +131,19 @@ func (x *explainer) fact(format string, args ...any) {
 }
 
 // remedy adds an action to the explanation.
-func (x *explainer) remedy(do belay.RemedyAction, of belay.RemedyTarget, id, format string, args ...any) {
-	x.out.Remedies = append(x.out.Remedies, belay.Remedy{Do: do, Of: of, ID: id, Text: fmt.Sprintf(format, args...)})
+func (x *explainer) remedy(do belay.RemedyAction, of belay.RemedyTarget, id, title, format string, args ...any) {
+	x.out.Remedies = append(x.out.Remedies, belay.Remedy{Do: do, Of: of, ID: id, Title: title,
+		Text: fmt.Sprintf(format, args...)})
 }
 
 // self adds an action on the explained execution.
-func (x *explainer) self(do belay.Action, format string, args ...any) {
-	x.remedy(belay.RemedyAction(do), belay.RemedyExecution, x.rec.Execution.ID.String(), format, args...)
+func (x *explainer) self(do belay.Action, title, format string, args ...any) {
+	x.remedy(belay.RemedyAction(do), belay.RemedyExecution, x.rec.Execution.ID.String(), title, format, args...)
+}
+
+// look adds another execution that should be examined.
+func (x *explainer) look(id belay.ExecutionID, title, text string) {
+	x.remedy(belay.RemedyLook, belay.RemedyExecution, id.String(), title, "%s", text)
 }
 
 func (x *explainer) explain() {
@@ -177,7 +183,7 @@ func (x *explainer) explain() {
 			x.fact("its child %s, workflow %s, is %s; `belay explain %s` says why", c.Execution.ID, c.Execution.Workflow,
 				c.Execution.State, c.Execution.ID)
 			if x.waitsForChild() {
-				x.remedy(belay.RemedyLook, belay.RemedyExecution, c.Execution.ID.String(),
+				x.look(c.Execution.ID, "Open the child "+c.Execution.Workflow,
 					"shows why the child has not ended")
 			}
 		}
@@ -221,9 +227,10 @@ func (x *explainer) ended(e *machine.Execution) {
 		x.out.Summary = fmt.Sprintf("It was cancelled, %s ago.", ago(x.now, e.FinishedAt))
 		x.deed("cancel", "cancelled")
 		x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
-		x.self(belay.ActionRetry, "runs it again; finished steps keep their results")
+		x.self(belay.ActionRetry, "Retry", "runs it again; finished steps keep their results")
 	}
 	if e.Class != 0 {
+		x.out.Summary = fmt.Sprintf("It has %s, %s ago: %s.", e.State, ago(x.now, e.FinishedAt), headline(e.Message))
 		x.fact("the error is %s: %s", e.Class, e.Message)
 		if e.FailedBy != 0 {
 			x.fact("it was ended by the %s of Belay, not by its owner", e.FailedBy)
@@ -236,10 +243,25 @@ func (x *explainer) ended(e *machine.Execution) {
 	}
 }
 
+// headline is the beginning of the first line of an error, for the summary.
+func headline(message string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(message), "\n")
+	line = strings.TrimRight(strings.TrimSpace(line), ".")
+	if most := 200; len(line) > most {
+		line = strings.ToValidUTF8(line[:most], "") + "…"
+	}
+	return line
+}
+
 // again adds the actions that run a failed execution again, the one that suits its error first.
 func (x *explainer) again(e *machine.Execution) {
-	retry := func() { x.self(belay.ActionRetry, "runs it again, when the cause is repaired") }
-	requeue := func() { x.self(belay.ActionRequeue, "runs it again with an input that you correct") }
+	retry := func() {
+		x.self(belay.ActionRetry, "Retry", "runs it again with the same input: repair the cause before")
+	}
+	requeue := func() {
+		x.self(belay.ActionRequeue, "Run with another input", "runs it again from its beginning, with an input that you "+
+			"correct; effects of finished steps outside of Belay may happen again")
+	}
 	if e.Class == belay.ClassPermanent {
 		requeue()
 		retry()
@@ -278,8 +300,9 @@ func (x *explainer) running(e *machine.Execution) {
 	}
 	x.fact("it last made progress %s ago", ago(x.now, e.ProgressAt))
 	if x.now.Sub(e.ProgressAt) >= slowProgress && e.CancelBy == 0 {
-		x.self(belay.ActionSteal, "lets another worker continue it from its last checkpoint, if its owner hangs")
-		x.self(belay.ActionCancel, "ends it")
+		x.self(belay.ActionSteal, "Take it from its owner",
+			"lets another worker continue it from its last checkpoint, if its owner hangs")
+		x.self(belay.ActionCancel, "Cancel", "ends it")
 	}
 	if e.CancelBy != 0 {
 		x.deed("cancel", "cancelled")
@@ -288,7 +311,7 @@ func (x *explainer) running(e *machine.Execution) {
 	if e.PauseRequested {
 		x.deed("pause", "paused")
 		x.fact("it pauses at its next step; `belay resume %s` takes the pause back", e.ID)
-		x.self(belay.ActionResume, "takes the pause back")
+		x.self(belay.ActionResume, "Resume", "takes the pause back")
 	}
 }
 

@@ -69,7 +69,10 @@ var actions = []action{
 		name: "resume", scope: belay.ScopeOperate, label: "Resume",
 		done:  "The execution goes on.",
 		about: "The execution continues where it was paused.", fields: []field{reasonField},
-		offered: func(e *belay.Execution) bool { return e.State == belay.Paused || e.PauseRequested },
+		offered: func(e *belay.Execution) bool {
+			spent := e.Reason != nil && e.Reason.Code == "budget" // only another budget helps
+			return (e.State == belay.Paused || e.PauseRequested) && !spent
+		},
 	},
 	{
 		name: "pause", scope: belay.ScopeOperate, label: "Pause",

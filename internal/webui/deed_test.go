@@ -107,7 +107,7 @@ func TestDeedsThatPagesOffer(t *testing.T) {
 		t.Errorf("a reader is offered %s", got)
 	}
 	for state, want := range map[belay.WorkerState]string{
-		belay.WorkerOpen: "Cordon, Drain", belay.WorkerCordoned: "Allow it to claim, Drain", belay.WorkerDraining: "",
+		belay.WorkerOpen: "Cordon, Drain", belay.WorkerCordoned: "Uncordon, Drain", belay.WorkerDraining: "",
 	} {
 		f.workers[0].State = state
 		if got := on(belay.ScopeOperate); got != want {

@@ -40,9 +40,9 @@ func poisoned(s string) *fake {
 	e.Error = &belay.Failure{Class: belay.ClassPermanent, Message: s, Stack: s}
 	e.Reason = &belay.Reason{Code: s, Text: s}
 	f.why = belay.Explanation{Summary: s, Facts: []string{s, "`" + s + "`", s}, Remedies: []belay.Remedy{
-		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: s, Signal: s, Text: s},
-		{Do: "resume", Of: belay.RemedyGate, ID: s, Text: s},
-		{Do: belay.RemedyLook, Of: belay.RemedyGate, ID: s, Text: s},
+		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: s, Signal: s, Title: s, Text: s},
+		{Do: "resume", Of: belay.RemedyGate, ID: s, Title: s, Text: s},
+		{Do: belay.RemedyLook, Of: belay.RemedyGate, ID: s, Title: s, Text: s},
 	}}
 	w := &f.workers[0]
 	w.Name, w.Process.Host = s, s

@@ -35,41 +35,40 @@ func remediesFor(ctx context.Context, why *belay.Explanation) []remedy {
 
 // remedyOf returns the form or the page of a remedy; false if there is none.
 func remedyOf(from *belay.Remedy, execution belay.ExecutionID) (remedy, bool) {
-	r := remedy{Text: line(from.Text)}
+	r := remedy{Label: excerpt(from.Title, 80), Text: line(from.Text)}
 	switch {
 	case from.Do == belay.RemedyLook:
-		r.Label, r.Address = looks(from)
+		r.Address = looks(from)
 	case from.Of == belay.RemedyExecution:
 		a := actionNamed(string(from.Do))
 		if a == nil {
 			return r, false
 		}
-		r.Label, r.Danger, r.Lacks = a.label, a.danger, a.scope
+		r.Danger, r.Lacks = a.danger, a.scope
 		r.Address = "/executions/" + url.PathEscape(from.ID) + "/" + a.name
 	default:
 		d := deedNamed(string(from.Of), string(from.Do))
 		if d == nil {
 			return r, false
 		}
-		r.Label, r.Danger, r.Lacks = d.label, d.danger, belay.ScopeOperate
+		r.Danger, r.Lacks = d.danger, belay.ScopeOperate
 		r.Address = d.address(from.ID) + "&" + url.Values{"back": {execution.String()}}.Encode()
 	}
 	return r, r.Address != ""
 }
 
-// looks returns the label and the address of the link to a thing.
-func looks(r *belay.Remedy) (label, address string) {
+// looks returns the address of the page of a thing.
+func looks(r *belay.Remedy) string {
 	switch r.Of {
 	case belay.RemedyExecution:
-		id, err := belay.ParseExecutionID(r.ID)
-		if err != nil {
-			return "", ""
+		if _, err := belay.ParseExecutionID(r.ID); err != nil {
+			return ""
 		}
-		return "Look at " + shortID(id), "/executions/" + r.ID
+		return "/executions/" + r.ID
 	case belay.RemedyGate:
-		return "Look at the gate", pageOf(ofGate, r.ID)
+		return pageOf(ofGate, r.ID)
 	case belay.RemedyWorkers, belay.RemedyWorker:
-		return "Look at the workers", "/workers"
+		return "/workers"
 	}
-	return "", ""
+	return ""
 }

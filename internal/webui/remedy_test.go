@@ -15,13 +15,13 @@ func TestRemedies(t *testing.T) {
 	f, at := running(), here+id(1).String()
 	f.why.Execution = id(1)
 	f.why.Remedies = []belay.Remedy{
-		{Do: "cancel", Of: belay.RemedyExecution, ID: id(1).String(), Text: "ends it"},
-		{Do: "resume", Of: belay.RemedyGate, ID: "queue:mail/now", Text: "ends the pause"},
-		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: id(1).String(), Signal: "a&b", Text: "sends it"},
-		{Do: belay.RemedyLook, Of: belay.RemedyExecution, ID: id(2).String(), Text: "shows why"},
-		{Do: belay.RemedyLook, Of: belay.RemedyExecution, ID: "//evil.example", Text: "shows nothing"},
-		{Do: "unheard", Of: belay.RemedyGate, ID: "queue:x", Text: "does nothing"},
-		{Do: "pause", Of: "universe", ID: "x", Text: "does nothing"},
+		{Do: "cancel", Of: belay.RemedyExecution, ID: id(1).String(), Title: "Do", Text: "ends it"},
+		{Do: "resume", Of: belay.RemedyGate, ID: "queue:mail/now", Title: "Do", Text: "ends the pause"},
+		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: id(1).String(), Signal: "a&b", Title: "Do", Text: "sends it"},
+		{Do: belay.RemedyLook, Of: belay.RemedyExecution, ID: id(2).String(), Title: "Do", Text: "shows why"},
+		{Do: belay.RemedyLook, Of: belay.RemedyExecution, ID: "//evil.example", Title: "Do", Text: "shows nothing"},
+		{Do: "unheard", Of: belay.RemedyGate, ID: "queue:x", Title: "Do", Text: "does nothing"},
+		{Do: "pause", Of: "universe", ID: "x", Title: "Do", Text: "does nothing"},
 	}
 	links := func(scopes ...belay.Scope) (all []string) {
 		for _, a := range send(t, f, by(at, nil, scopes...)).root.class("remedies")[0].all("a") {

@@ -4065,6 +4065,7 @@ export interface components {
             of: string;
             signal?: string;
             text: string;
+            title: string;
         };
         Renewal: {
             /** @description The execution was cancelled: end the run. */
