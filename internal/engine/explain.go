@@ -259,8 +259,9 @@ func (x *explainer) again(e *machine.Execution) {
 		x.self(belay.ActionRetry, "Retry", "runs it again with the same input: repair the cause before")
 	}
 	requeue := func() {
-		x.self(belay.ActionRequeue, "Run with another input", "runs it again from its beginning, with an input that you "+
-			"correct; effects of finished steps outside of Belay may happen again")
+		x.self(belay.ActionRequeue, "Run with another input",
+			"runs it again from its beginning, with an input that you correct; effects of finished steps outside of Belay "+
+				"may happen again")
 	}
 	if e.Class == belay.ClassPermanent {
 		requeue()

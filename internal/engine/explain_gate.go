@@ -179,8 +179,8 @@ func (x *explainer) broken(g *belay.GateDetail) {
 		x.fact("%s", deed(b.By, "opened", b.OpenedAt, b.Reason, x.now))
 		x.fact("it stays open until a person changes it")
 		x.fact("`belay breakers auto %s` closes it and lets it work by itself again", name)
-		x.gate(belay.GateAutomatic, g, "Close the breaker of "+named(g), "lets executions through again; from then on the "+
-			"breaker opens and closes by itself")
+		x.gate(belay.GateAutomatic, g, "Close the breaker of "+named(g),
+			"lets executions through again; from then on the breaker opens and closes by itself")
 		return
 	case b.State == string(machine.BreakerHalfOpen):
 		x.fact("it opened because runs failed; now one run after the other tries the target, and %d of them %s "+

@@ -17,7 +17,8 @@ func TestRemedies(t *testing.T) {
 	f.why.Remedies = []belay.Remedy{
 		{Do: "cancel", Of: belay.RemedyExecution, ID: id(1).String(), Title: "Do", Text: "ends it"},
 		{Do: "resume", Of: belay.RemedyGate, ID: "queue:mail/now", Title: "Do", Text: "ends the pause"},
-		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: id(1).String(), Signal: "a&b", Title: "Do", Text: "sends it"},
+		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: id(1).String(), Signal: "a&b", Title: "Do",
+			Text: "sends it"},
 		{Do: belay.RemedyLook, Of: belay.RemedyExecution, ID: id(2).String(), Title: "Do", Text: "shows why"},
 		{Do: belay.RemedyLook, Of: belay.RemedyExecution, ID: "//evil.example", Title: "Do", Text: "shows nothing"},
 		{Do: "unheard", Of: belay.RemedyGate, ID: "queue:x", Title: "Do", Text: "does nothing"},
