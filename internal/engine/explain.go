@@ -260,8 +260,8 @@ func (x *explainer) again(e *machine.Execution) {
 	}
 	requeue := func() {
 		x.self(belay.ActionRequeue, "Run with another input",
-			"runs it again from its beginning, with an input that you correct; effects of finished steps outside of Belay "+
-				"may happen again")
+			"runs it again from its beginning, with an input that you correct; effects of finished steps outside of "+
+				"Belay may happen again")
 	}
 	if e.Class == belay.ClassPermanent {
 		requeue()
