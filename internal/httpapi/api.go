@@ -27,6 +27,7 @@ type api struct {
 	described []func(*document)
 	schemas   *registry // the schemas of the routes that huma serves
 	feeds     feeds
+	lives     lives
 	outage    outage
 	bodies    *budget
 	strange   *budget // for bodies of requests without a key

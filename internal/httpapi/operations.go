@@ -48,6 +48,7 @@ func (a *api) operations() {
 		}
 		a.forms()
 		a.signIn()
+		a.live()
 	}
 	a.describe()
 }

@@ -24,7 +24,7 @@ type sessions struct {
 // listedOrigin is the value of the setting origins.
 const listedOrigin = "http://127.0.0.1:5173"
 
-func serveSessions(t *testing.T) *sessions {
+func serveSessions(t *testing.T, more ...func(*httpapi.Options)) *sessions {
 	t.Helper()
 	s, began := &sessions{}, time.Now()
 	var visitor atomic.Pointer[httpapi.Visitor]
@@ -38,12 +38,16 @@ func serveSessions(t *testing.T) *sessions {
 		}
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" by "+v.Name+" with "+strings.Join(rights, ","))
 	})
-	s.server = serve(t, httpapi.Options{
+	o := httpapi.Options{
 		Pages: pages, Rate: httpapi.Rate{PerSecond: -1}, Origins: []string{listedOrigin},
 		Forms: []httpapi.PageForm{{Path: "/executions/{id}/cancel", Scope: belay.ScopeOperate}},
 		Visit: func(r *http.Request, v httpapi.Visitor) *http.Request { visitor.Store(&v); return r },
 		Now:   func() time.Time { return began.Add(time.Duration(s.now.Load()) * time.Second) },
-	})
+	}
+	for _, change := range more {
+		change(&o)
+	}
+	s.server = serve(t, o)
 	s.server = s.withKey("boss", belay.ScopeAdmin)
 	s.reader, s.worker = s.withKey("reader", belay.ScopeRead), s.withKey("worker", belay.ScopeWorker)
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -179,18 +183,24 @@ func TestAPageSessionOpensNothingElse(t *testing.T) {
 	s.now.Store(-120)
 	away("a session that begins later", cookie)
 	s.now.Store(0)
-	all, err := s.b.Keys(t.Context())
+	s.revoke("reader")
+	away("a revoked key", cookie)
+}
+
+// revoke revokes the key with a name.
+func (s *sessions) revoke(name string) {
+	s.t.Helper()
+	all, err := s.b.Keys(s.t.Context())
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	for _, k := range all {
-		if k.Name == "reader" {
-			if err := s.b.RevokeKey(t.Context(), belay.Revocation{Key: k.ID}); err != nil {
-				t.Fatal(err)
+		if k.Name == name {
+			if err := s.b.RevokeKey(s.t.Context(), belay.Revocation{Key: k.ID}); err != nil {
+				s.t.Fatal(err)
 			}
 		}
 	}
-	away("a revoked key", cookie)
 }
 
 // A page of another site cannot send a form, and cannot make the server send a browser to another site.

@@ -49,9 +49,7 @@ type detail struct {
 	Offers   []offer
 	Done     string // a note about the action that was carried out
 
-	Live   string // the address that turns reloading on or off; empty when the execution has ended
-	IsLive bool
-	Period int
+	Reload *reload // nil if the execution has ended, or the page shows an older part of the history
 }
 
 // term is one line of a list of names and values.
@@ -96,13 +94,12 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	}
 	title := excerpt(cmp.Or(e.Document(), e.Workflow), 60) + " · " + d.State.Word
 	v := view{template: "execution", Title: title, Page: d}
-	if !d.Ended {
-		d.renewal(r.URL)
-		if d.IsLive {
-			v.Refresh = livePeriod
-			if d.Done != "" {
-				v.Next = "/executions/" + d.ID // without the note, which is out of date soon
-			}
+	d.renewal(r.URL)
+	if d.Reload != nil && !d.Reload.Off {
+		v.Refresh, v.Live = livePeriod, d.Reload.live(ofExecution(id, e.Seq))
+		if d.Done != "" {
+			v.Next = "/executions/" + d.ID // without the note, which is out of date soon
+			v.Live.Page = v.Next
 		}
 	}
 	return v, nil
@@ -113,7 +110,7 @@ func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail
 		ID: e.ID.String(), Workflow: e.Workflow, Version: cmp.Or(e.Document(), e.Version),
 		State: stateOf(e), Ended: e.State.Terminal(),
 		Summary: spans(why.Summary), Terms: terms(e, now), ParentKey: e.ParentKey, OpenChildren: e.OpenChildren,
-		Input: show(e.Input), Output: show(e.Output), Period: livePeriod,
+		Input: show(e.Input), Output: show(e.Output),
 	}
 	for _, f := range why.Facts {
 		d.Facts = append(d.Facts, spans(f))
@@ -198,16 +195,14 @@ func place(p belay.Process) string {
 	return strings.Join(parts, " ")
 }
 
-// renewal decides whether the page reloads itself. It does not reload itself if its address
-// contains live=off or requests an older part of the history.
+// renewal decides whether the page is kept up to date. It is not if the execution has ended, or if the address contains
+// live=off or requests an older part of the history.
 func (d *detail) renewal(u *url.URL) {
 	q := u.Query()
-	if q.Get("after") != "" {
+	if d.Ended || q.Get("after") != "" {
 		return
 	}
-	d.IsLive = q.Get("live") != "off"
-	d.Live = "/executions/" + d.ID
-	if d.IsLive {
-		d.Live += "?live=off"
-	}
+	at := "/executions/" + d.ID
+	off := q.Get("live") == "off"
+	d.Reload = &reload{Start: at, Stop: at + "?live=off", Off: off, On: !off, Period: livePeriod}
 }

@@ -93,31 +93,6 @@ func TestHistoryListsEvents(t *testing.T) {
 	a.saysNot("Earlier", "Later", "Events 1 to")
 }
 
-// The page of an execution that has not ended reloads itself unless the reader turns reloading off.
-// A list reloads itself only if the reader turns reloading on.
-func TestPagesReloadThemselves(t *testing.T) {
-	f := running()
-	refresh := func(address string) string {
-		for _, m := range get(t, f, address).root.all("meta") {
-			if m.attr["http-equiv"] == "refresh" {
-				return m.attr["content"]
-			}
-		}
-		return ""
-	}
-	one := here + id(1).String()
-	for address, want := range map[string]string{one: "3", one + "?live=off": "", one + "?after=2": "",
-		"/executions": "", "/executions?live=on": "5"} {
-		if got := refresh(address); got != want {
-			t.Errorf("%s reloads itself every %q seconds, want %q", address, got, want)
-		}
-	}
-	f.one.State, f.one.FinishedAt = belay.Succeeded, noon
-	if got := refresh(one); got != "" {
-		t.Errorf("the page of an execution that has ended reloads itself every %s seconds", got)
-	}
-}
-
 // The page stays small for an execution with ten thousand events and a megabyte of both input and
 // output, and reads only one part of the history.
 func TestLongHistoryIsBounded(t *testing.T) {

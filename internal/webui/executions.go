@@ -15,7 +15,7 @@ import (
 const (
 	pageSize   = 50
 	countUpTo  = 1000 // how many of the newest executions are counted by state
-	listPeriod = 5    // seconds until a list with live=on reloads
+	listPeriod = 5    // seconds after which a list is read again
 )
 
 // listing is the page of executions.
@@ -28,9 +28,7 @@ type listing struct {
 	Searched *moment  // how far back the search has gone; nil if the search is complete
 	Older    string   // the address of the next page; empty on the last one
 	Newest   string   // the address of the first page; empty on the first one
-	Live     string   // the address that turns reloading on or off
-	IsLive   bool
-	Period   int
+	Reload   reload
 	Filtered bool
 }
 
@@ -91,7 +89,7 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	}
 	now := p.options.Now()
 	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions),
-		Period: listPeriod, IsLive: f.Live == "on"}
+		Reload: reload{Period: listPeriod}}
 	l.Filtered = f.State != "" || f.Workflow != "" || f.Parent != ""
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
@@ -106,16 +104,11 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	if f.Cursor != "" {
 		l.Newest = f.with(func(f *filter) { f.Cursor = "" })
 	}
-	l.Live = f.with(func(f *filter) {
-		if f.Live = "on"; l.IsLive {
-			f.Live = ""
-		}
-	})
-	v := view{template: "executions", Title: "Executions", Page: l}
-	if l.IsLive {
-		v.Refresh = listPeriod
-	}
-	return v, nil
+	l.Reload.read(f.Live)
+	l.Reload.Start = f.with(func(f *filter) { f.Live = "on" })
+	l.Reload.Stop = f.with(func(f *filter) { f.Live = "off" })
+	return view{template: "executions", Title: "Executions", Page: l, Refresh: l.Reload.seconds(),
+		Live: l.Reload.live(changesPath)}, nil
 }
 
 // parseFilter reads the query of an address. It refuses unknown states and malformed ids, because a
@@ -140,7 +133,7 @@ func parseFilter(q url.Values) (filter, error) {
 		}
 		f.states = []belay.State{s}
 	}
-	if f.Live != "on" {
+	if f.Live != "on" && f.Live != "off" {
 		f.Live = ""
 	}
 	if f.Parent == "" {

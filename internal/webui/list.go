@@ -34,8 +34,12 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 // fleet adds the pages about everything beside single executions.
 func (p *pages) fleet(mux *http.ServeMux) {
 	for path, build := range map[string]func(context.Context, *http.Request) (view, error){
-		"/overview": p.overview, "/dead": p.dead, "/workers": p.workers, "/queues": p.queues,
-		"/workflows": p.documents, "/workflows/{name}": p.document, "/schedules": p.schedules,
+		"/overview": p.overview, "/workers": p.workers, "/queues": p.queues,
+	} {
+		mux.HandleFunc("GET "+path, p.shared(build))
+	}
+	for path, build := range map[string]func(context.Context, *http.Request) (view, error){
+		"/dead": p.dead, "/workflows": p.documents, "/workflows/{name}": p.document, "/schedules": p.schedules,
 		"/schedules/{name}": p.schedule, "/webhooks": p.webhooks, "/webhooks/{name}": p.webhook,
 		"/notifications": p.notifications, "/notifications/{name}": p.notification,
 	} {
@@ -122,33 +126,6 @@ func chosen(q url.Values, known ...string) url.Values {
 		}
 	}
 	return out
-}
-
-// reload says whether a page reloads itself, and has the link that changes this.
-type reload struct {
-	Address string
-	On      bool
-	Period  int // in seconds
-}
-
-// reloadOf reads the address of a page, which reloads itself if live=on.
-func reloadOf(u *url.URL) reload {
-	q := chosen(u.Query(), "cursor", "live")
-	r := reload{On: q.Get("live") == "on", Period: listPeriod}
-	if r.On {
-		r.Address = addressOf(u.Path, q, "live", "")
-	} else {
-		r.Address = addressOf(u.Path, q, "live", "on")
-	}
-	return r
-}
-
-// seconds is the time after which the page reloads itself; 0 for never.
-func (r reload) seconds() int {
-	if !r.On {
-		return 0
-	}
-	return r.Period
 }
 
 // several returns a number with its noun, as in "1 worker" and "2 workers".

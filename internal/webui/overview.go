@@ -69,7 +69,8 @@ func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 		return view{}, err
 	}
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int { return strings.Compare(a.Level.Class, b.Level.Class) })
-	return view{template: "overview", Title: "Overview", Page: o, Refresh: o.Reload.seconds()}, nil
+	return view{template: "overview", Title: "Overview", Page: o, Refresh: o.Reload.seconds(),
+		Live: o.Reload.live(changesPath)}, nil
 }
 
 func (o *overviewPage) add(level, text, about, address string) {

@@ -195,7 +195,8 @@ func (p *pages) queues(ctx context.Context, r *http.Request) (view, error) {
 		return view{}, err
 	}
 	d.Reload = reloadOf(r.URL)
-	return view{template: "queues", Title: "Queues and gates", Page: d, Refresh: d.Reload.seconds()}, nil
+	return view{template: "queues", Title: "Queues and gates", Page: d, Refresh: d.Reload.seconds(),
+		Live: d.Reload.live(changesPath)}, nil
 }
 
 // line reads the executions that wait for a worker, up to a limit, and the workers.

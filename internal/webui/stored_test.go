@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -310,23 +309,4 @@ func FuzzFleetPages(f *testing.F) {
 			checkTame(t, get(t, b, address))
 		}
 	})
-}
-
-// A page that shows the present state reloads itself if the reader wants it, and stays on its part of the list.
-func TestPagesReload(t *testing.T) {
-	f := &fake{workers: manyWorkers(120, 0)}
-	for _, path := range []string{"/", "/overview", "/workers", "/queues"} {
-		for address, want := range map[string]string{path: path + "?live=on", path + "?live=on&x=1": path} {
-			a := get(t, f, address)
-			if on := strings.Contains(a.body, `http-equiv="refresh"`); on != (want == path) {
-				t.Errorf("%s reloads itself: %v", address, on)
-			}
-			if link := a.root.class("headline")[0].all("a")[0]; link.attr["href"] != want {
-				t.Errorf("%s: the link leads to %s, want %s", address, link.attr["href"], want)
-			}
-		}
-	}
-	if next := nextOf(get(t, f, "/workers?live=on")); next != "/workers?cursor=50&live=on" {
-		t.Errorf("the next page is %s", next)
-	}
 }

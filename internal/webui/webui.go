@@ -40,8 +40,10 @@ type pages struct {
 	backend   belay.Backend
 	options   Options
 	templates map[string]*template.Template
+	press     press
 	style     asset
 	icon      asset
+	script    asset
 }
 
 // New makes the handler of the web UI: the pages, the form of /login, style sheet
@@ -57,16 +59,17 @@ func New(b belay.Backend, o Options) http.Handler {
 	}
 	p := &pages{
 		backend: b, options: o, templates: templates(),
-		style: newAsset("assets/belay.css", "text/css; charset=utf-8"),
-		icon:  newAsset("assets/icon.svg", "image/svg+xml"),
+		style:  newAsset("assets/belay.css", "text/css; charset=utf-8"),
+		icon:   newAsset("assets/icon.svg", "image/svg+xml"),
+		script: newAsset("assets/live.js", "text/javascript; charset=utf-8"),
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", p.page(p.overview))
-	mux.HandleFunc("GET /executions", p.page(p.executions))
+	mux.HandleFunc("GET /{$}", p.shared(p.overview))
+	mux.HandleFunc("GET /executions", p.shared(p.executions))
 	mux.HandleFunc("GET /executions/{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/executions", http.StatusMovedPermanently)
 	})
-	mux.HandleFunc("GET /executions/{id}", p.page(p.execution))
+	mux.HandleFunc("GET /executions/{id}", p.shared(p.execution))
 	mux.HandleFunc("GET /executions/{id}/{action}", p.act)
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET "+deedPath, p.deed)
@@ -75,6 +78,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	p.fleet(mux)
 	mux.Handle("GET /assets/belay.css", p.style)
 	mux.Handle("GET /assets/icon.svg", p.icon)
+	mux.Handle("GET /assets/live.js", p.script)
 	mux.HandleFunc("GET /", p.page(func(context.Context, *http.Request) (view, error) {
 		return view{}, &belay.Error{Code: belay.CodeNotFound, Message: "There is no page at this address."}
 	}))
@@ -83,8 +87,8 @@ func New(b belay.Backend, o Options) http.Handler {
 
 // guard sets the headers of every answer.
 func guard(next http.Handler) http.Handler {
-	const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; " +
-		"frame-ancestors 'none'"
+	const policy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; " +
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -104,46 +108,44 @@ type view struct {
 	// the address to which it goes then, and at once if Refresh is 0.
 	Refresh int
 	Next    string
-	Page    any
+	// Live tells the script how to keep the page up to date; nil for a page that stays as it is. The page then
+	// reloads itself only in a browser without JavaScript.
+	Live *live
+	Page any
 
 	// render sets these fields.
-	Nav                  []navLink
-	Style, Icon, Version string
-	Visitor              string // the name of the visitor's key
+	Nav                          []navLink
+	Style, Icon, Script, Version string
+	Visitor                      string // the name of the visitor's key
 }
 
 // page makes a handler. The handler renders the view that build returns or, if build returns an
 // error, the page of this error.
 func (p *pages) page(build func(context.Context, *http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-		defer cancel()
-		v, err := build(ctx, r)
-		status := http.StatusOK
-		if err != nil {
-			v, status = p.failed(r, err)
-		}
-		if status == http.StatusServiceUnavailable {
-			w.Header().Set("Retry-After", "2")
-		}
-		p.render(w, r, status, v)
+		out := p.make(r.Context(), r, build)
+		out.write(w)
 	}
 }
 
 func (p *pages) render(w http.ResponseWriter, r *http.Request, status int, v view) {
+	out := p.rendered(r, status, v)
+	out.write(w)
+}
+
+func (p *pages) rendered(r *http.Request, status int, v view) printed {
 	v.Visitor = excerpt(visitorOf(r.Context()).Name, 60)
 	if v.template != "login" {
 		v.Nav = navigation(r.URL.Path)
 	}
-	v.Style, v.Icon, v.Version = p.style.address, p.icon.address, p.options.Version
+	v.Style, v.Icon, v.Script, v.Version = p.style.address, p.icon.address, p.script.address, p.options.Version
 	var b bytes.Buffer
 	if err := p.templates[v.template].ExecuteTemplate(&b, "layout", v); err != nil {
 		p.options.Log.Error("render a page", "template", v.template, "error", err)
-		http.Error(w, "this page could not be made", http.StatusInternalServerError)
-		return
+		return spoiled
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(visible(b.Bytes())) // the browser may have disconnected
+	return printed{
+		status: status, body: visible(b.Bytes()),
+		header: http.Header{"Content-Type": {"text/html; charset=utf-8"}, "Cache-Control": {"no-store"}},
+	}
 }

@@ -87,7 +87,8 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 		next = strconv.Itoa(from + workersSize)
 	}
 	f.Pager = pagerOf("/workers", q, next)
-	return view{template: "workers", Title: "Workers", Page: f, Refresh: f.Reload.seconds()}, nil
+	return view{template: "workers", Title: "Workers", Page: f, Refresh: f.Reload.seconds(),
+		Live: f.Reload.live(changesPath)}, nil
 }
 
 // workerDeeds returns the names of the deeds that change something at a worker.
