@@ -23,6 +23,8 @@ type browser struct {
 
 	mu  sync.Mutex
 	bad []string
+	// away says that the server may be away, so that the console may say that requests have failed.
+	away bool
 }
 
 func newBrowser(t *testing.T, base string) *browser {
@@ -70,7 +72,9 @@ func newBrowser(t *testing.T, base string) *browser {
 func (b *browser) complain(s string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bad = append(b.bad, s)
+	if !b.away || !strings.Contains(s, "Failed to load resource") {
+		b.bad = append(b.bad, s)
+	}
 }
 
 // do carries out steps, and fails the test with the text of the page if they do not end.
