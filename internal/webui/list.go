@@ -39,12 +39,15 @@ func (p *pages) fleet(mux *http.ServeMux) {
 		mux.HandleFunc("GET "+path, p.shared(build))
 	}
 	for path, build := range map[string]func(context.Context, *http.Request) (view, error){
-		"/dead": p.dead, "/workflows": p.documents, "/workflows/{name}": p.document, "/schedules": p.schedules,
-		"/schedules/{name}": p.schedule, "/webhooks": p.webhooks, "/webhooks/{name}": p.webhook,
-		"/notifications": p.notifications, "/notifications/{name}": p.notification,
+		"/dead": kept(p.dead, changesPath), "/schedules": kept(p.schedules, ""),
+		"/schedules/{name}": kept(p.schedule, ""), "/webhooks": kept(p.webhooks, ""),
+		"/webhooks/{name}": kept(p.webhook, ""), "/notifications": kept(p.notifications, ""),
+		"/notifications/{name}": kept(p.notification, ""),
 	} {
-		mux.HandleFunc("GET "+path, p.page(build))
+		mux.HandleFunc("GET "+path, p.shared(build))
 	}
+	mux.HandleFunc("GET /workflows", p.page(p.documents))
+	mux.HandleFunc("GET /workflows/{name}", p.page(p.document))
 }
 
 // mostNames is how many names one cell of a table lists.

@@ -40,11 +40,26 @@ type reload struct {
 // reloadOf reads the address of a list. The script keeps the list up to date, unless the address has live=off. In a
 // browser without JavaScript, a list reloads itself only with live=on.
 func reloadOf(u *url.URL) reload {
-	q := chosen(u.Query(), "cursor", "live")
+	q := chosen(u.Query(), "cursor", "live", "resolution", "workflow", "fingerprint")
 	r := reload{Period: listPeriod}
 	r.read(q.Get("live"))
-	r.Start, r.Stop = addressOf(u.Path, q, "live", "on"), addressOf(u.Path, q, "live", "off")
+	at := u.EscapedPath()
+	r.Start, r.Stop = addressOf(at, q, "live", "on"), addressOf(at, q, "live", "off")
 	return r
+}
+
+// kept makes the views of a page that has no place of its own for the link that stops the updates.
+func kept(
+	build func(context.Context, *http.Request) (view, error), stream string,
+) func(context.Context, *http.Request) (view, error) {
+	return func(ctx context.Context, r *http.Request) (view, error) {
+		v, err := build(ctx, r)
+		if err == nil {
+			again := reloadOf(r.URL)
+			v.Reload, v.Refresh, v.Live = &again, again.seconds(), again.live(stream)
+		}
+		return v, err
+	}
 }
 
 func (r *reload) read(live string) { r.Off, r.On = live == "off", live == "on" }

@@ -62,7 +62,13 @@ func TestPagesAreKeptUpToDate(t *testing.T) {
 		"/executions?live=on&state=failed": {"5", "/live", "", "5", "/executions?live=off&state=failed",
 			"/executions?live=off&state=failed"},
 		"/executions?live=off": {link: "/executions?live=on"},
-		"/dead":                {}, "/login": {}, "/nowhere": {},
+		"/dead?resolution=all&workflow=w": {"5", "/live", "", "", "/dead?live=off&resolution=all&workflow=w",
+			"/dead?live=on&resolution=all&workflow=w"},
+		"/dead?live=off": {link: "/dead?live=on"},
+		"/login":         {}, "/nowhere": {}, "/workflows": {},
+	}
+	for _, path := range []string{"/schedules", "/webhooks", "/notifications"} {
+		cases[path] = liveness{"5", "", "", "", path + "?live=off", path + "?live=on"}
 	}
 	for _, path := range []string{"/", "/overview", "/workers", "/queues"} {
 		cases[path] = liveness{"5", "/live", "", "", path + "?live=off", path + "?live=on"}

@@ -111,7 +111,9 @@ type view struct {
 	// Live tells the script how to keep the page up to date; nil for a page that stays as it is. The page then
 	// reloads itself only in a browser without JavaScript.
 	Live *live
-	Page any
+	// Reload is the link that stops the updates; nil if the page itself shows it, or has none.
+	Reload *reload
+	Page   any
 
 	// render sets these fields.
 	Nav                          []navLink
