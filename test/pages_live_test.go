@@ -239,4 +239,13 @@ func TestAnOpenPageShowsTheNewOwner(t *testing.T) {
 	if n := eval[int](b, `Object.keys(shown).length`); n != 2 {
 		t.Errorf("the page was loaded again: it has noted %d owners", n)
 	}
+
+	b.do("open the overview", chromedp.Navigate(s.url+"/overview"), see(`figure`))
+	for _, words := range []string{
+		"1 succeeded, 0 failed, 0 cancelled", "3 runs; in the slowest minute", "2 workers lost",
+	} {
+		b.until(words)
+	}
+	eval[bool](b, `document.querySelectorAll("figure details").forEach((d) => { d.open = true; }); true`)
+	b.shot("plots")
 }

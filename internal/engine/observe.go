@@ -29,6 +29,9 @@ type Observation struct {
 	Timeouts []string
 	// Detected has, for each lost session of a worker, the time from its last heartbeat to its end.
 	Detected []time.Duration
+	// Late has, for the same sessions, the time from the end of the lease to the end of the session; 0 if the engine
+	// noticed the loss earlier.
+	Late []time.Duration
 	// Slots has the slots of schedules whose times have come.
 	Slots []belay.ScheduleSlot
 	// Refused has the name of the operation for each write that was refused because the caller had
@@ -77,7 +80,8 @@ func (o *recorder) committed(b *batch, began time.Time, took time.Duration) {
 		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
 		Submitted: s.Submitted[:0], Finished: s.Finished[:0], Started: s.Started[:0], Claims: s.Claims[:0],
 		Runs:     s.Runs[:0],
-		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Refused: s.Refused[:0], Slots: s.Slots[:0],
+		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Late: s.Late[:0], Refused: s.Refused[:0],
+		Slots: s.Slots[:0],
 	}
 	for i := range b.replies {
 		o.reply(b.calls[i], &b.replies[i], began, took)
@@ -154,6 +158,7 @@ func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 	for _, w := range c.Workers {
 		if w.State == belay.WorkerLost && w.EndedAt == now && !w.Spec.External {
 			o.seen.Detected = append(o.seen.Detected, now.Sub(w.HeartbeatAt))
+			o.seen.Late = append(o.seen.Late, max(0, now.Sub(w.ExpiresAt)))
 		}
 	}
 }

@@ -95,10 +95,11 @@ func TestTheWaitAtAGateIsNotObserved(t *testing.T) {
 // measured by the store's clock.
 func TestWaitsAreObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var started, detected []time.Duration
+		var started, detected, late []time.Duration
 		e := engine.New(memory.New(time.Now), engine.Options{Observe: func(o *engine.Observation) {
 			started = append(started, o.Started...)
 			detected = append(detected, o.Detected...)
+			late = append(late, o.Late...)
 		}})
 		due := time.Now().Add(2 * time.Second)
 		for _, s := range []belay.Submission{{Workflow: "w", DueAt: due}, {Workflow: "w"}} {
@@ -125,6 +126,9 @@ func TestWaitsAreObserved(t *testing.T) {
 		if len(started) != 2 || started[0]+started[1] != 8*time.Second || len(detected) != 1 ||
 			detected[0] < 3*time.Second || detected[0] > 4*time.Second {
 			t.Errorf("due for %v, detected after %v", started, detected)
+		}
+		if len(late) != 1 || late[0] != detected[0]-3*time.Second {
+			t.Errorf("detected after %v, and %v after the end of the lease", detected, late)
 		}
 	})
 }

@@ -94,6 +94,7 @@ func (s *Server) observe(o *engine.Observation) {
 		s.trace(o)
 	}
 	s.metrics.Observe(o)
+	s.recent.Observe(o)
 	for i := range o.Submitted {
 		if a, ok := s.alarms[o.Submitted[i].Workflow]; ok {
 			ring(a.news)

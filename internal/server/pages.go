@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/webui"
@@ -14,6 +15,16 @@ func forms() []httpapi.PageForm {
 		all = append(all, httpapi.PageForm(f))
 	}
 	return all
+}
+
+// activity tells the web UI what this server did in the last minutes.
+func (s *Server) activity() ([]webui.Minute, time.Time) {
+	recent, since := s.recent.Minutes()
+	all := make([]webui.Minute, len(recent))
+	for i, m := range recent {
+		all[i] = webui.Minute(m)
+	}
+	return all, since
 }
 
 // visit tells the web UI who sends a request.

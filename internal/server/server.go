@@ -98,6 +98,7 @@ type Server struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *telemetry.Metrics
+	recent  *telemetry.Recent
 
 	reading  *httpapi.Reading // shared by all listeners
 	hooks    *httpapi.Hooks   // shared by all listeners
@@ -120,7 +121,8 @@ func New(cfg *config.Config, o Options) *Server {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit), reading: httpapi.NewReading(),
+		cfg: cfg, opt: o, log: o.Log, metrics: telemetry.New(o.Version, o.Commit),
+		recent: telemetry.NewRecent(time.Now), reading: httpapi.NewReading(),
 		hooks:    httpapi.NewHooks(),
 		stopping: make(chan struct{}), alarms: map[string]alarm{
 			belay.BulkWorkflow: newAlarm(), runner.Workflow: newAlarm(),
@@ -199,6 +201,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Language: language{},
 		Pages: webui.New(b, webui.Options{
 			Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks, Graph: plan,
+			Activity: s.activity,
 		}),
 		Forms: forms(), Visit: visit,
 		Documents: documents,

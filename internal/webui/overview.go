@@ -27,6 +27,7 @@ type overviewPage struct {
 	Examined string // what the page has not examined; empty if it has examined everything
 	Rows     []row
 	Fleet    string
+	Activity *activity // nil if the server does not count what it does
 	Reload   reload
 }
 
@@ -56,6 +57,9 @@ func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 	}
 	for i := range all.Executions[:min(len(all.Executions), newest)] {
 		o.Rows = append(o.Rows, rowOf(&all.Executions[i], now))
+	}
+	if p.options.Activity != nil {
+		o.Activity = activityOf(p.options.Activity())
 	}
 	if err := p.deadAlert(ctx, &o, now); err != nil {
 		return view{}, err

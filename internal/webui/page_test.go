@@ -166,6 +166,15 @@ func send(t *testing.T, b belay.Backend, r *http.Request) *answer {
 	return a
 }
 
+// sendWith requests a page of a server with other options.
+func sendWith(t *testing.T, b belay.Backend, o Options, address string) *answer {
+	t.Helper()
+	o.Now = func() time.Time { return noon }
+	w := httptest.NewRecorder()
+	New(b, o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+	return &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String(), root: parse(t, w.Body.Bytes())}
+}
+
 // node is an element of a page, or a text if it has no name.
 type node struct {
 	name string

@@ -30,6 +30,9 @@ type Options struct {
 	// Graph returns the tasks of the text of a document with ID, Uses, Needs and Compensates, for a drawing; nil draws
 	// none.
 	Graph func(text string) ([]belay.Task, error)
+	// Activity returns what this server did in the last minutes, the oldest first, and since when it has counted. nil
+	// shows no plots.
+	Activity func() ([]Minute, time.Time)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
