@@ -260,12 +260,12 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history wh
 
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server bin/promtool:prometheus
 	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 1h ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server bin/promtool:prometheus
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos
