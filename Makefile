@@ -114,6 +114,14 @@ install: ## install belay where go install puts programs
 run: build ## see Belay work: two workers, five steps on this repository, a kill -9 of one in the middle, and the other continues
 	@./bin/belay demo --repo . $(RUN_ARGS)
 
+.PHONY: recording
+recording: build ## record the demo of make run again, as the picture in README.md
+	@go -C tools build -buildvcs=false -o ../bin/record ./record
+	@dir=$$(mktemp -d) && git clone -q . $$dir/belay && \
+	  bin/record -o docs/demo.svg -C $$dir/belay -prompt 'belay demo --repo .' \
+	  -title 'A recording of belay demo: a worker is killed, and another continues its execution' \
+	  $(CURDIR)/bin/belay demo --repo .; status=$$?; rm -rf "$$dir"; exit $$status
+
 # The steps of make survey: Belay examines this repository in a clone of its own and commits a report. Each line is a
 # durable step. The job gets the Go caches of the user through the named environment variables, and nothing else.
 define SURVEY
@@ -214,7 +222,7 @@ vulnerabilities: $(VULN)
 
 repository: $(REPORT)
 	@$(TEST) -count=1 ./internal/repo | $(REPORT)
-	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck | $(REPORT)
+	@go -C tools test -buildvcs=false -json -count=1 ./testreport ./vulncheck ./record | $(REPORT)
 
 .PHONY: unit raced plain unraced unit-long
 unit: $(REPORT) ## unit and conformance tests, with the race detector where code runs concurrently
@@ -260,12 +268,12 @@ simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history wh
 
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server bin/promtool:prometheus
 	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 1h ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server bin/promtool:prometheus
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 )
@@ -108,6 +109,9 @@ func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
 // String hides the secret, so that no log line shows it.
 func (Secret) String() string { return "***" }
+
+// Format hides the secret with every verb of package fmt.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "***") }
 
 // ParseExecutionID reads an execution's id as String writes it.
 func ParseExecutionID(s string) (ExecutionID, error) {

@@ -2,8 +2,10 @@ package belay_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -111,11 +113,32 @@ func TestChildIDsSortByTheNumbersOfTheirKeys(t *testing.T) {
 
 // A secret is not printed by the fmt package.
 func TestASecretIsNotShown(t *testing.T) {
-	l := belay.Lease{Secret: belay.Secret{0xAB, 0xCD}}
-	for _, s := range []string{fmt.Sprint(l), fmt.Sprintf("%v", l.Secret), l.Secret.String()} {
-		if strings.Contains(s, "171") || strings.Contains(strings.ToLower(s), "ab") && !strings.Contains(s, "***") {
+	l := belay.Lease{
+		Execution: belay.ExecutionID{1}, Worker: belay.WorkerID{2}, Secret: belay.Secret{0xAB, 0xCD}, Token: 7,
+	}
+	a := belay.Assignment{Lease: l}
+	var log bytes.Buffer
+	for _, h := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
+		slog.New(h).Info("m", slog.Any("", l), "lease", l, "secret", l.Secret, "assignment", a)
+	}
+	text, err := json.Marshal([]any{l, l.Secret, a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{log.String(), string(text), l.Secret.String()}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%x", "%q"} {
+		for _, x := range []any{l.Secret, l, &l, a} {
+			all = append(all, fmt.Sprintf(verb, x))
+		}
+	}
+	for _, s := range all {
+		if low := strings.ToLower(s); strings.Contains(low, "171") || strings.Contains(low, "abcd") ||
+			strings.Contains(low, "0xab") {
 			t.Errorf("the secret shows in %q", s)
 		}
+	}
+	if !strings.Contains(log.String(), `"execution":"`+l.Execution.String()+`","token":7,"worker":"wk_`) {
+		t.Errorf("the lease is not named in %s", &log)
 	}
 }
 

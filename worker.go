@@ -2,6 +2,7 @@ package belay
 
 import (
 	"encoding/json"
+	"log/slog"
 	"time"
 )
 
@@ -147,6 +148,13 @@ type Lease struct {
 	Worker    WorkerID    `json:"worker"`
 	Token     Token       `json:"token"`
 	Secret    Secret      `json:"-"`
+}
+
+// LogValue has the attributes of a log line about the run of the lease: execution, token and worker, without the
+// secret. Package log/slog writes them into the line itself if their key is empty: slog.Any("", lease).
+func (l Lease) LogValue() slog.Value {
+	return slog.GroupValue(slog.Any("execution", l.Execution), slog.Int64("token", int64(l.Token)),
+		slog.Any("worker", l.Worker))
 }
 
 // Run returns the id of the run to which the lease belongs.

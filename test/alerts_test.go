@@ -155,11 +155,13 @@ func (s promSeries) unknown(expr string) (bad []string) {
 	return bad
 }
 
-// Rule: the alerting rules use only metrics, labels and values of labels that a server with RabbitMQ has from its
-// start.
+// Rule: the alerting rules use only metrics, labels and values of labels that a server with RabbitMQ and a circuit
+// breaker has from its start.
 func TestTheAlertsUseMetricsOfTheServer(t *testing.T) {
 	t.Parallel()
 	s := idleBrokerTasks(t)
+	s.want(http.StatusOK, "PUT", "/v1/gates/target:api/breaker", `{"state": "open"}`)
+	s.counted(`belay_breaker_state{state="open",target="api"}`)
 	has := parseMetrics(s.want(http.StatusOK, "GET", "/metrics", "").text)
 	for _, r := range alertRules(t) {
 		for _, bad := range has.unknown(r.Expr) {

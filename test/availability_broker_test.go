@@ -41,10 +41,16 @@ func newBrokerTasks(t *testing.T, args ...string) tasks {
 // idleBrokerTasks starts the server of newBrokerTasks, which need not send a message.
 func idleBrokerTasks(t *testing.T, args ...string) tasks {
 	t.Helper()
+	return brokerTasks(t, nil, args...)
+}
+
+// brokerTasks is idleBrokerTasks with further variables in the environment of the server.
+func brokerTasks(t *testing.T, env []string, args ...string) tasks {
+	t.Helper()
 	mq := mqtest.Shared(t)
 	vhost := mq.VHost(t)
 	p := newPlace(t)
-	p.more = []string{brokerEnv + "=" + mq.URL(vhost)}
+	p.more = append([]string{brokerEnv + "=" + mq.URL(vhost)}, env...)
 	x, a := p.serve(append([]string{
 		"--broker-queues", "default", "--broker-prefix", mq.Name("belay"), "--broker-worker-queue-ttl", "2s",
 	}, args...)...)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -165,8 +166,8 @@ func (s *session) settle(r *run.Run) {
 		s.w.returned()
 	}
 	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
-		s.w.o.Log.Error("the end of a run could not be saved; the store will release the execution", "execution",
-			r.ID().Execution, "run", r.ID(), "error", err)
+		s.w.o.Log.Error("the end of a run could not be saved; the store will release the execution",
+			slog.Any("", r.Assignment().Lease), "workflow", r.Assignment().Workflow, "error", err)
 	}
 	s.w.joined(r.ID())
 	s.forget(r)

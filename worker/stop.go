@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -53,8 +54,7 @@ func (s *session) leave() (left int) {
 		if !r.Over() {
 			left++
 			s.w.o.Log.Error("a function has not returned; its execution is not released before its lease expires",
-				"worker", s.id, "execution", r.ID().Execution, "run", r.ID(), "workflow", r.Assignment().Workflow,
-				"ttl", s.ttl)
+				slog.Any("", r.Assignment().Lease), "workflow", r.Assignment().Workflow, "ttl", s.ttl)
 		}
 		r.Lose(&belay.Error{
 			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "stop worker " + s.w.o.Name,

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"context"
+	"log/slog"
 	"net/url"
 
 	"github.com/belaydev/belay"
@@ -47,6 +48,17 @@ func Trace(ctx context.Context) belay.Trace {
 		return r.Assignment().Trace
 	}
 	return belay.Trace{}
+}
+
+// LogAttr returns the attributes execution, token and worker of the run that ctx belongs to, with which Belay itself
+// writes log lines about runs; it is empty if ctx belongs to no run:
+//
+//	slog.InfoContext(ctx, "charged", workflow.LogAttr(ctx), "amount", amount)
+func LogAttr(ctx context.Context) slog.Attr {
+	if r := run.From(ctx); r != nil {
+		return slog.Any("", r.Assignment().Lease)
+	}
+	return slog.Attr{}
 }
 
 // IdempotencyKey returns a key for the step that ctx belongs to, the same in every run of the

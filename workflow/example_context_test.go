@@ -1,9 +1,11 @@
 package workflow_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -40,6 +42,18 @@ func ExampleToken() {
 	// UPDATE t SET v = 'x', token = 1 WHERE token <= 1
 	// UPDATE t SET v = 'x', token = 2 WHERE token <= 2
 	// written <nil>
+}
+
+// The line of the log names the run with the same attributes as Belay's own lines.
+func ExampleLogAttr() {
+	charge := func(ctx context.Context, _ any) (bool, error) {
+		var line bytes.Buffer
+		slog.New(slog.NewTextHandler(&line, nil)).InfoContext(ctx, "charged", workflow.LogAttr(ctx), "cents", 250)
+		_, about, _ := strings.Cut(line.String(), "msg=charged ")
+		return strings.HasPrefix(about, "execution=ex_") && strings.Contains(about, " token=1 worker=wk_"), nil
+	}
+	result("charge", nil, func(w *worker.Worker) { worker.Register(w, "charge", charge) })
+	// Output: true <nil>
 }
 
 // A request names the span of the run, so that the receiver's spans belong to the trace of the submitter.

@@ -26,7 +26,7 @@ func credentials(c *config.Config) workspace.Credentials {
 	return func(url string) (user, password string, ok bool, err error) {
 		for repo, l := range a.Logins {
 			if workspace.Same(repo, url) {
-				return l.User, l.Password, true, nil
+				return l.User.Reveal(), l.Password.Reveal(), true, nil
 			}
 		}
 		if file == nil {
@@ -45,7 +45,7 @@ func withLogin(repo string, login workspace.Login, others workspace.Credentials)
 	return func(url string) (user, password string, ok bool, err error) {
 		switch {
 		case workspace.Same(repo, url):
-			return login.User, login.Password, true, nil
+			return login.User.Reveal(), login.Password.Reveal(), true, nil
 		case others == nil:
 			return "", "", false, nil
 		}

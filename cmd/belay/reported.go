@@ -27,12 +27,22 @@ func newReported(b belay.Backend, log *slog.Logger) *reported {
 // Claim logs the runs that the worker begins.
 func (r *reported) Claim(ctx context.Context, c belay.ClaimRequest) (belay.ClaimReply, error) {
 	reply, err := r.Backend.Claim(ctx, c)
-	for i := range reply.Assignments {
-		a := &reply.Assignments[i]
-		r.log.Info("run begins", "execution", a.Lease.Execution, "workflow", a.Workflow, "attempt", a.Attempt, "token",
-			a.Lease.Token)
-	}
+	r.begin(reply.Assignments)
 	return reply, err
+}
+
+// Accept logs the runs that the worker begins for messages of RabbitMQ.
+func (r *reported) Accept(ctx context.Context, q belay.AcceptRequest) (belay.AcceptReply, error) {
+	reply, err := r.Backend.Accept(ctx, q)
+	r.begin(reply.Assignments)
+	return reply, err
+}
+
+func (r *reported) begin(all []belay.Assignment) {
+	for i := range all {
+		a := &all[i]
+		r.log.Info("run begins", slog.Any("", a.Lease), "workflow", a.Workflow, "attempt", a.Attempt)
+	}
 }
 
 // Settle logs how a run ended.
@@ -41,7 +51,7 @@ func (r *reported) Settle(ctx context.Context, s belay.Settlement) error {
 	if err != nil {
 		return err // the worker repeats the call, or logs the error
 	}
-	facts := []any{"execution", s.Lease.Execution, "outcome", s.Outcome, "token", s.Lease.Token}
+	facts := []any{slog.Any("", s.Lease), "outcome", s.Outcome}
 	if s.Failure != nil {
 		facts = append(facts, "error", s.Failure.Message)
 	}

@@ -210,8 +210,10 @@ func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
 		w.Network = process.NoNetwork
 		return w, nil
 	}
-	w.Proxy = func() agent.Proxy {
-		s := &egress.Server{Policy: policy, Token: rand.Text(), Log: slog.Default(), Closed: ownAddress(c.Listen)}
+	w.Proxy = func(run slog.Attr) agent.Proxy {
+		s := &egress.Server{
+			Policy: policy, Token: rand.Text(), Log: slog.Default().With(run), Closed: ownAddress(c.Listen),
+		}
 		return agent.Proxy{
 			Serve: func(l net.Listener) { _ = s.Serve(l) }, // Serve returns when the job ends
 			Token: s.Token, Direct: policy.Direct(), Refused: s.Summary,

@@ -145,7 +145,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	}
 	within, over := b.saver.command(ctx)
 	defer over()
-	command, refused := b.runner.around(process.Command{
+	command, refused := b.runner.around(ctx, process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
 		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp,

@@ -27,7 +27,7 @@ func (b *bench) inherit(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil { // the salvaged work is kept even after this error
-		slog.WarnContext(ctx, "the workspace of an earlier run cannot be removed", "execution", place, "error",
+		slog.WarnContext(ctx, "the workspace of an earlier run cannot be removed", workflow.LogAttr(ctx), "error",
 			err)
 	}
 	kept, err := b.runner.Workspaces.Kept()

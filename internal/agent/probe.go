@@ -35,7 +35,7 @@ func (r *Runner) Probe(ctx context.Context) (held Held, err error) {
 		return held, fmt.Errorf("probe the sandbox of jobs: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Remove(context.WithoutCancel(ctx))) }()
-	c, _ := r.around(process.Command{
+	c, _ := r.around(ctx, process.Command{
 		ID: id, Args: []string{"sh", "-c", reach, "sh", w.Dir}, Dir: w.Dir, Inherit: process.Basics(), User: w.User,
 		Limits:   r.Limits,
 		Writable: r.writable(w), Tmp: w.Tmp, Grace: -1,

@@ -49,7 +49,7 @@ func newHider(hidden map[string]string) *secret.Hider {
 	var all []secret.Hidden
 	for name, value := range hidden {
 		if len(value) >= minHidden {
-			all = append(all, secret.Hidden{Name: name, Value: value})
+			all = append(all, secret.Hidden{Name: name, Value: secret.Text(value)})
 		}
 	}
 	return secret.NewHider(all)

@@ -95,7 +95,7 @@ const searchTimeout = 10 * time.Second
 // files that the agent wrote.
 func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
 	var said bytes.Buffer
-	look, _ := b.runner.around(process.Command{
+	look, _ := b.runner.around(ctx, process.Command{
 		ID: workflow.RunID(ctx).String(), Args: []string{"sh", "-c", script, "sh", session}, Dir: w.Dir,
 		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User,
 		Limits:   b.runner.Limits,

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
+	"log/slog"
 	"net"
 
 	"github.com/belaydev/belay/internal/agent/process"
+	"github.com/belaydev/belay/workflow"
 )
 
 // Walls are the parts of a command's sandbox: paths that are hidden from the command, paths below
@@ -13,8 +16,9 @@ type Walls struct {
 	Hidden, Readable []string
 	Network          process.Network
 	Insist           []process.Wall
-	// Proxy makes a proxy for one command whose Network is process.ProxiedNetwork.
-	Proxy func() Proxy
+	// Proxy makes a proxy for one command whose Network is process.ProxiedNetwork. run has the attributes of log lines
+	// about the run of the command; it is empty outside of runs.
+	Proxy func(run slog.Attr) Proxy
 }
 
 // Proxy is the only way by which a command on a proxied network reaches other hosts. Each command
@@ -31,13 +35,14 @@ type Proxy struct {
 }
 
 // around adds the walls (the parts of the sandbox) to a command. It also returns a function that
-// describes, after the end of the command, the network requests that the proxy refused.
-func (w *Walls) around(c process.Command) (walled process.Command, refused func() []string) {
+// describes, after the end of the command, the network requests that the proxy refused. If ctx belongs to a run, the
+// log lines of the proxy name it.
+func (w *Walls) around(ctx context.Context, c process.Command) (walled process.Command, refused func() []string) {
 	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
 	if w.Proxy == nil {
 		return c, func() []string { return nil }
 	}
-	p := w.Proxy()
+	p := w.Proxy(workflow.LogAttr(ctx))
 	c.Proxy, c.ProxyToken, c.Direct = p.Serve, p.Token, p.Direct
 	return c, p.Refused
 }

@@ -4,10 +4,12 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+
+	"github.com/belaydev/belay/internal/secret"
 )
 
 // Login is the user name and password, or token, for a repository.
-type Login struct{ User, Password string }
+type Login struct{ User, Password secret.Text }
 
 // reveal splits a repository's URL into the URL without credentials and the login. ok is false if
 // the URL has credentials that cannot be parsed.
@@ -23,11 +25,11 @@ func reveal(repo string) (bare string, login Login, ok bool) {
 	if _, has := u.User.Password(); u.User == nil || !has && strings.EqualFold(scheme, "ssh") {
 		return repo, Login{}, true // the user in an ssh URL is part of the address
 	}
-	login.User = u.User.Username()
-	login.Password, _ = u.User.Password()
+	password, _ := u.User.Password()
+	login = Login{secret.Text(u.User.Username()), secret.Text(password)}
 	u.User = nil
 	if strings.EqualFold(scheme, "ssh") { // ssh ignores a password in the URL
-		u.User, login = url.User(login.User), Login{}
+		u.User, login = url.User(login.User.Reveal()), Login{}
 	}
 	return u.String(), login, true
 }

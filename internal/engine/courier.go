@@ -420,11 +420,11 @@ func (s *scheduler) send(ctx context.Context, queue string, a Assigned) {
 			return // the scheduled timeout takes the execution back, or the dead letter does
 		}
 		s.shun(a.Worker)
-		s.engine.log.Warn("a message to a worker failed; the worker claims for a while", "worker", a.Worker,
-			"error", err)
+		log := s.engine.log.With("execution", a.Execution, "token", a.Token, "worker", a.Worker)
+		log.Warn("a message to a worker failed; the worker claims for a while", "error", err)
 		err = s.engine.Undeliver(ctx, a.Execution, a.Worker, a.Token, 0)
 		if err != nil && belay.CodeOf(err) != belay.CodeConflict && ctx.Err() == nil {
-			s.engine.log.Warn("take back an execution", "execution", a.Execution, "error", err)
+			log.Warn("take back an execution", "error", err)
 		}
 	})
 }

@@ -106,7 +106,7 @@ func (m *localReaper) reap(ctx context.Context) {
 	var ends []*call // all commands are sent before the first reply, so that few commits carry them
 	for _, w := range m.near {
 		if proof, dead := m.engine.opt.Dead(w.Spec.Process); dead && m.bury(ctx, w) {
-			m.engine.log.Info("a worker died", "worker", w.Spec.Name, "id", w.ID, "proof", proof)
+			m.engine.log.Info("a worker died", "worker", w.ID, "name", w.Spec.Name, "proof", proof)
 			ends = append(ends, m.engine.committer.send(&machine.End{Worker: w.ID, Dead: proof}))
 		}
 	}
@@ -180,7 +180,8 @@ func (m *localReaper) bury(ctx context.Context, w store.WorkerRow) bool {
 	case err != nil && ctx.Err() != nil: // this engine stops; the next one ends what is left
 		return false
 	case err != nil:
-		e.log.Warn("end what a dead worker left behind", "worker", w.Spec.Name, "error", err)
+		e.log.Warn("end what a dead worker left behind", "worker", w.ID, "name", w.Spec.Name,
+			"error", err)
 		return false
 	}
 	return true

@@ -18,15 +18,15 @@ type Observation struct {
 
 	Submitted []SubmittedOne
 	Finished  []FinishedOne
-	// Started has, for each run that began, how long its execution had been due, without the time for
-	// which the execution waited at a gate that it names.
-	Started []time.Duration
+	Started   []StartedOne
 	// Claims has, for each claim that won executions, the time from its command to the commit.
 	Claims []time.Duration
-	// Runs has the outcomes of the runs that ended. Timeouts has the names of the timeouts that
-	// ended executions or runs: total, run, idle, start, schedule.
-	Runs     []belay.Outcome
+	// Runs has the runs that ended. Timeouts has the names of the timeouts that ended executions or runs: total,
+	// run, idle, start, schedule.
+	Runs     []RunOne
 	Timeouts []string
+	// Costs has the costs that runs reported with a checkpoint or at their end, without those of their children.
+	Costs []CostOne
 	// Detected has, for each lost session of a worker, the time from its last heartbeat to its end.
 	Detected []time.Duration
 	// Late has, for the same sessions, the time from the end of the lease to the end of the session; 0 if the engine
@@ -45,11 +45,42 @@ type SubmittedOne struct {
 	Trigger  belay.Trigger
 }
 
-// FinishedOne is an execution that ended. Row is its row after the batch.
-type FinishedOne struct {
+// Subject is the execution of an event.
+type Subject struct {
+	ID       belay.ExecutionID
 	Workflow string
-	State    belay.State
-	Row      *machine.Execution
+	Trace    belay.Trace // of the submitter
+}
+
+func subject(e *machine.Execution) Subject { return Subject{e.ID, e.Workflow, e.Trace} }
+
+// FinishedOne is an execution that ended. Took is the time from its submission to its end, -1 if it was reopened after
+// an earlier end. Row is its row after the batch.
+type FinishedOne struct {
+	Subject
+	State belay.State
+	Took  time.Duration
+	Row   *machine.Execution
+}
+
+// StartedOne is a run that began. Wait is how long its execution had been due, without the time for which the execution
+// waited at a gate that it names.
+type StartedOne struct {
+	Subject
+	Wait time.Duration
+}
+
+// RunOne is a run that ended. Took is the time from its begin to its end, -1 if the run never began.
+type RunOne struct {
+	Subject
+	Outcome belay.Outcome
+	Took    time.Duration
+}
+
+// CostOne is a cost that a run of a workflow reported.
+type CostOne struct {
+	Workflow string
+	Cost     belay.Cost
 }
 
 // recorder makes an Observation of each batch. Each goroutine of the committer has its own
@@ -57,19 +88,27 @@ type FinishedOne struct {
 type recorder struct {
 	report func(*Observation)
 	due    []machine.Time // for each execution, since when workers could claim it; 0 for never
+	begun  []machine.Time // for each execution, when its current run began; 0 if it does not run
 	seen   Observation
+	by     map[belay.ExecutionID]observed // the executions of the batch, once they are needed
+}
+
+// observed is an execution after the batch, and the begin of its run before the batch.
+type observed struct {
+	row   *machine.Execution
+	begun machine.Time
 }
 
 // began saves the values that the decision of the batch overwrites. A store may call began twice
 // for one batch.
 func (o *recorder) began(rows *machine.Rows) {
-	o.due = o.due[:0]
+	o.due, o.begun = o.due[:0], o.begun[:0]
 	for _, e := range rows.Executions {
 		due := e.DueAt
 		if due != 0 {
 			due = e.Claimable(rows.Now)
 		}
-		o.due = append(o.due, due)
+		o.due, o.begun = append(o.due, due), append(o.begun, e.RunAt)
 	}
 }
 
@@ -80,16 +119,19 @@ func (o *recorder) committed(b *batch, began time.Time, took time.Duration) {
 		Commands: len(b.commands), Wrote: !b.changes.Empty(), Took: took,
 		Submitted: s.Submitted[:0], Finished: s.Finished[:0], Started: s.Started[:0], Claims: s.Claims[:0],
 		Runs:     s.Runs[:0],
+		Costs:    s.Costs[:0],
 		Timeouts: s.Timeouts[:0], Detected: s.Detected[:0], Late: s.Late[:0], Refused: s.Refused[:0],
 		Slots: s.Slots[:0],
 	}
+	clear(o.by)
 	for i := range b.replies {
 		o.reply(b.calls[i], &b.replies[i], began, took)
+		o.cost(b.calls[i], &b.replies[i], b)
 	}
 	if s.Wrote {
 		o.started(b.rows)
 		o.executions(b.changes, b.rows.Now)
-		o.runs(b.changes, b.rows.Now)
+		o.runs(b)
 		o.deeds(b.changes)
 	}
 	o.report(s)
@@ -134,7 +176,7 @@ func (o *recorder) refused(op string, final bool, err error) {
 func (o *recorder) started(rows *machine.Rows) {
 	for i, e := range rows.Executions[:len(o.due)] {
 		if due := o.due[i]; due != 0 && e.State == belay.Running && e.RunAt == rows.Now {
-			o.seen.Started = append(o.seen.Started, max(0, rows.Now.Sub(due)))
+			o.seen.Started = append(o.seen.Started, StartedOne{subject(e), max(0, rows.Now.Sub(due))})
 		}
 	}
 }
@@ -148,11 +190,15 @@ func (o *recorder) executions(c *machine.Changes, now machine.Time) {
 				o.seen.Submitted = append(o.seen.Submitted, SubmittedOne{e.Workflow, s.Trigger})
 			}
 			if e.State == belay.Running { // the run began in the commit that accepted the execution
-				o.seen.Started = append(o.seen.Started, 0)
+				o.seen.Started = append(o.seen.Started, StartedOne{subject(e), 0})
 			}
 		}
 		if e.State.Terminal() && e.FinishedAt == now {
-			o.seen.Finished = append(o.seen.Finished, FinishedOne{e.Workflow, e.State, e})
+			f := FinishedOne{subject(e), e.State, -1, e}
+			if e.Generation == 1 {
+				f.Took = max(0, now.Sub(e.CreatedAt))
+			}
+			o.seen.Finished = append(o.seen.Finished, f)
 		}
 	}
 	for _, w := range c.Workers {
@@ -174,23 +220,57 @@ func specOf(id belay.ExecutionID, specs []*machine.Spec) (*machine.Spec, []*mach
 	return nil, specs
 }
 
-func (o *recorder) runs(c *machine.Changes, now machine.Time) {
-	var by map[belay.ExecutionID]*machine.Execution
-	for _, r := range c.Runs {
-		if r.EndedSeq == 0 || r.EndedAt != now {
+func (o *recorder) runs(b *batch) {
+	for _, r := range b.changes.Runs {
+		if r.EndedSeq == 0 || r.EndedAt != b.rows.Now {
 			continue
 		}
-		o.seen.Runs = append(o.seen.Runs, r.Outcome)
-		if r.Outcome != belay.OutcomeTimedOut {
-			continue
+		x := o.find(b, r.Execution)
+		one := RunOne{Outcome: r.Outcome, Took: -1}
+		if one.ID = r.Execution; x.row != nil {
+			one.Subject = subject(x.row)
 		}
-		if by == nil {
-			by = make(map[belay.ExecutionID]*machine.Execution, len(c.Executions))
-			for _, e := range c.Executions {
-				by[e.ID] = e
-			}
+		if begun := max(x.begun, r.StartedAt); begun != 0 {
+			one.Took = max(0, r.EndedAt.Sub(begun))
 		}
-		o.seen.Timeouts = append(o.seen.Timeouts, timedOut(by[r.Execution], r, now))
+		o.seen.Runs = append(o.seen.Runs, one)
+		if r.Outcome == belay.OutcomeTimedOut {
+			o.seen.Timeouts = append(o.seen.Timeouts, timedOut(x.row, r, b.rows.Now))
+		}
+	}
+}
+
+// find finds an execution of the batch; without a row if it is not in the batch.
+func (o *recorder) find(b *batch, id belay.ExecutionID) observed {
+	if len(o.by) == 0 {
+		if o.by == nil {
+			o.by = make(map[belay.ExecutionID]observed)
+		}
+		for _, e := range b.changes.Executions {
+			o.by[e.ID] = observed{row: e}
+		}
+		for i, e := range b.rows.Executions[:len(o.begun)] {
+			o.by[e.ID] = observed{e, o.begun[i]}
+		}
+	}
+	return o.by[id]
+}
+
+// cost records the cost that a command has reported, unless an earlier command with the same operation id did.
+func (o *recorder) cost(k *call, r *machine.Reply, b *batch) {
+	var cost belay.Cost
+	var id belay.ExecutionID
+	switch c := k.command.(type) {
+	case *machine.Save:
+		cost, id = c.CostTokens, c.Lease.Execution
+	case *machine.Settle:
+		cost, id = c.CostTokens, c.Lease.Execution
+	}
+	if cost == 0 || r.Err != nil || r.Replayed {
+		return
+	}
+	if e := o.find(b, id).row; e != nil {
+		o.seen.Costs = append(o.seen.Costs, CostOne{e.Workflow, cost})
 	}
 }
 

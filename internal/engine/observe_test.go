@@ -70,7 +70,9 @@ func TestTheWaitAtAGateIsNotObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var started []time.Duration
 		e := engine.New(memory.New(time.Now), engine.Options{Observe: func(o *engine.Observation) {
-			started = append(started, o.Started...)
+			for _, s := range o.Started {
+				started = append(started, s.Wait)
+			}
 		}})
 		one := belay.Submission{Workflow: "w", Gates: belay.Gates{Concurrency: &belay.Concurrency{Name: "x", Max: 1}}}
 		must[[]belay.Submitted](t)(e.Submit(t.Context(), one, one, one))
@@ -97,7 +99,9 @@ func TestWaitsAreObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var started, detected, late []time.Duration
 		e := engine.New(memory.New(time.Now), engine.Options{Observe: func(o *engine.Observation) {
-			started = append(started, o.Started...)
+			for _, s := range o.Started {
+				started = append(started, s.Wait)
+			}
 			detected = append(detected, o.Detected...)
 			late = append(late, o.Late...)
 		}})

@@ -37,64 +37,59 @@ const maxDueLanes = 1000
 // no worker has claimed; 0 if there is no such execution. The time for which a gate lets the
 // execution wait does not count. So oldestDue leaves out executions that wait at a gate that they
 // name, and executions whose queue or workflow has a shut gate. If that gate is open now, the wait
-// begins at the earliest when the gate was last changed, such as by the end of a pause.
-func (r *Reader) oldestDue(ctx context.Context) (time.Duration, error) {
+// begins at the earliest when the gate was last changed, such as by the end of a pause. set has the gates of
+// queues and workflows. queues has for each queue with such an execution its longest time.
+func (r *Reader) oldestDue(
+	ctx context.Context, set map[belay.GateID]belay.GateInfo,
+) (longest time.Duration, queues map[string]time.Duration, err error) {
 	found, err := r.store.Query(ctx, store.Query{Of: store.DueLanes, Limit: maxDueLanes})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	gates, err := r.laneGates(ctx, found.Heads)
+	lanes, err := r.dueLanes(ctx, found.Heads, set)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	now := r.store.Now()
 	oldest, limited := now, make(map[machine.LaneID]limitedHead)
+	queues = make(map[string]time.Duration)
 	r.limited.mu.Lock()
 	defer r.limited.mu.Unlock()
 	for _, h := range found.Heads {
-		own, there := gates[h.Lane]
-		if gates != nil && !there {
+		lane, there := lanes[h.Lane]
+		if !there {
 			continue // all due executions of the lane have started meanwhile
 		}
 		since, watch, shut := h.At, false, false
-		for _, g := range own {
+		for _, g := range lane.gates {
 			since = max(since, machine.At(g.UpdatedAt))
 			watch, shut = watch || !g.Open || g.Limit != nil || g.Rate != nil, shut || !g.Open
 		}
 		if watch {
-			head, there := r.limited.lanes[h.Lane]
-			if shut || !there || head.execution != h.Execution {
+			head, seen := r.limited.lanes[h.Lane]
+			if shut || !seen || head.execution != h.Execution {
 				head = limitedHead{h.Execution, now}
 			}
 			limited[h.Lane], since = head, max(since, head.since)
 		}
 		oldest = min(oldest, since)
+		queues[lane.queue] = max(queues[lane.queue], now.Sub(since))
 	}
 	r.limited.lanes = limited
-	return now.Sub(oldest), nil
+	return now.Sub(oldest), queues, nil
 }
 
-// laneGates reads the gates of the queue and the workflow of each lane, without the gates that have no
-// row. It leaves out lanes without a ready execution. If there are no such gates at all, it returns nil.
-func (r *Reader) laneGates(
-	ctx context.Context, heads []store.LaneHead,
-) (map[machine.LaneID][]belay.GateInfo, error) {
-	set := make(map[belay.GateID]belay.GateInfo)
-	for _, kind := range []string{belay.GateQueue, belay.GateWorkflow} {
-		for f := (belay.GateFilter{Kind: kind, Limit: 1000}); len(heads) > 0; {
-			page, err := r.Gates(ctx, f)
-			if err != nil {
-				return nil, err
-			}
-			for _, g := range page.Gates {
-				set[g.ID] = g
-			}
-			if f.Cursor = page.Next; f.Cursor == "" {
-				break
-			}
-		}
-	}
-	if len(set) == 0 {
+// dueLane is a lane with its queue, and with the gates of its queue and its workflow that have a row.
+type dueLane struct {
+	queue string
+	gates []belay.GateInfo
+}
+
+// dueLanes describes lanes. It leaves out lanes without a ready execution.
+func (r *Reader) dueLanes(
+	ctx context.Context, heads []store.LaneHead, set map[belay.GateID]belay.GateInfo,
+) (map[machine.LaneID]dueLane, error) {
+	if len(heads) == 0 {
 		return nil, nil
 	}
 	ids := make([]machine.LaneID, len(heads))
@@ -106,9 +101,9 @@ func (r *Reader) laneGates(
 		return nil, err
 	}
 	counted := make(map[belay.GateID]bool)
-	gates := make(map[machine.LaneID][]belay.GateInfo)
+	all := make(map[machine.LaneID]dueLane)
 	for _, l := range lanes {
-		gates[l.ID] = nil
+		due := dueLane{queue: l.Queue}
 		for _, id := range []belay.GateID{
 			belay.Gate(belay.GateQueue, l.Queue), belay.Gate(belay.GateWorkflow, l.Workflow),
 		} {
@@ -116,7 +111,7 @@ func (r *Reader) laneGates(
 			if !there {
 				continue
 			}
-			if g.Limit != nil && !counted[id] { // a list of gates leaves out the numbers of taken places
+			if g.Limit != nil && !counted[id] { // the tally has counted only the gates with the most taken places
 				d, err := r.Gate(ctx, id)
 				if err != nil {
 					return nil, err
@@ -124,8 +119,9 @@ func (r *Reader) laneGates(
 				g, counted[id] = d.GateInfo, true
 				set[id] = g
 			}
-			gates[l.ID] = append(gates[l.ID], g)
+			due.gates = append(due.gates, g)
 		}
+		all[l.ID] = due
 	}
-	return gates, nil
+	return all, nil
 }

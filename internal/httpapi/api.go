@@ -167,8 +167,7 @@ func (a *api) recover(w *reply, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	a.o.Log.ErrorContext(r.Context(), "belay: a request broke", "route", r.Pattern, "request",
-		w.Header().Get(wire.HeaderRequest), "panic", p, "stack",
-		string(debug.Stack()))
+		w.Header().Get(wire.HeaderRequest), "panic", p, "stack", string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look complete
 	}
@@ -179,16 +178,24 @@ func (a *api) recover(w *reply, r *http.Request) {
 // errBroken is the answer to a request whose handler panicked; only the log has the details.
 var errBroken = &belay.Error{Code: belay.CodeInternal, Message: "an error inside the server; see its log"}
 
+// pathExecution returns the attribute of a log line that names the execution in the path of the request; it is empty if
+// there is none.
+func pathExecution(ctx context.Context) slog.Attr {
+	if in, ok := ctx.Value(admittedKey{}).(*admitted); ok && in.of != "" {
+		return slog.String("execution", in.of)
+	}
+	return slog.Attr{}
+}
+
 // failed logs a refusal: as an error if the server is at fault, and else at the level debug.
 func (a *api) failed(ctx context.Context, rt *route, f *refusal) {
 	a.away(ctx, f.cause)
 	f.problem.RequestID = RequestID(ctx)
+	about := []any{"route", rt.pattern(), "request", f.problem.RequestID, pathExecution(ctx)}
 	switch {
 	case f.problem.Status >= 500 && f.problem.Code != belay.CodeUnavailable:
-		a.o.Log.ErrorContext(ctx, "belay: a request failed", "route", rt.pattern(), "request",
-			f.problem.RequestID, "error", f.cause)
+		a.o.Log.ErrorContext(ctx, "belay: a request failed", append(about, "error", f.cause)...)
 	case a.o.Log.Enabled(ctx, slog.LevelDebug):
-		a.o.Log.DebugContext(ctx, "belay: refused", "route", rt.pattern(), "request", f.problem.RequestID, "code",
-			f.problem.Code, "why", f.problem.Detail)
+		a.o.Log.DebugContext(ctx, "belay: refused", append(about, "code", f.problem.Code, "why", f.problem.Detail)...)
 	}
 }

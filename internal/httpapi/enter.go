@@ -29,6 +29,11 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, rt *route, next func
 	}
 	rep.routed = true
 	in := &admitted{id: w.Header().Get(wire.HeaderRequest), page: rt.page}
+	if strings.HasPrefix(rt.path, "/v1/executions/{id}") {
+		if id, err := belay.ParseExecutionID(r.PathValue("id")); err == nil {
+			in.of = id.String()
+		}
+	}
 	if a.o.Prober != nil && rt.tag == "workers" {
 		in.from = workerAddress(r)
 	}

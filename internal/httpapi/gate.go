@@ -85,6 +85,7 @@ type admitted struct {
 	give   func()
 	leave  func()
 	id     string // the id of the request
+	of     string // the id of the execution that the path names, or ""
 	quota  quota
 	token  string     // the stream token of the request
 	opened bool       // the stream token was valid when the stream was opened

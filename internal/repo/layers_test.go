@@ -230,7 +230,7 @@ var layers = map[string]layer{
 		modules: []string{"github.com/prometheus/client_golang"}},
 
 	// The configuration of a server: file, environment and flags.
-	"internal/config": {down: []string{"."}, modules: []string{"go.yaml.in/yaml/v3"}},
+	"internal/config": {down: []string{".", "internal/secret"}, modules: []string{"go.yaml.in/yaml/v3"}},
 
 	// The server: listening, limits, certificates, graceful shutdown.
 	"internal/server": {

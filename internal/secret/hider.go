@@ -6,7 +6,10 @@ import (
 )
 
 // Hidden is a text that must not be shown, and the name that is shown in its place.
-type Hidden struct{ Name, Value string }
+type Hidden struct {
+	Name  string
+	Value Text
+}
 
 // Hider removes secrets from output, even if two writes have a part of a secret each. It does not
 // find a secret that the writer has changed, such as one in another encoding.

@@ -175,7 +175,7 @@ func (c *Scope) Used() []string {
 // must not be shown.
 func (c *Scope) Hide(name, text string) {
 	if len(text) >= minSize {
-		c.also = append(c.also, secret.Hidden{Name: name, Value: text})
+		c.also = append(c.also, secret.Hidden{Name: name, Value: secret.Text(text)})
 	}
 }
 
@@ -185,7 +185,7 @@ func (c *Scope) Hider() *secret.Hider {
 	all := slices.Clone(c.also)
 	for _, name := range c.Used() {
 		for _, form := range forms(c.used[name].value) {
-			all = append(all, secret.Hidden{Name: name, Value: form})
+			all = append(all, secret.Hidden{Name: name, Value: secret.Text(form)})
 		}
 	}
 	return secret.NewHider(all)

@@ -100,7 +100,10 @@ func (s *Server) observe(o *engine.Observation) {
 			ring(a.news)
 		}
 	}
-	if slices.Contains(o.Runs, belay.OutcomeLost) || slices.Contains(o.Runs, belay.OutcomeReleased) {
+	free := func(r engine.RunOne) bool {
+		return r.Outcome == belay.OutcomeLost || r.Outcome == belay.OutcomeReleased
+	}
+	if slices.ContainsFunc(o.Runs, free) {
 		for _, a := range s.alarms {
 			ring(a.look)
 		}

@@ -272,7 +272,11 @@ func (s *Server) Run(ctx, atOnce context.Context, b Engine) error {
 		services = append(services, s.dispatch(b))
 	}
 	if s.opt.Triggers != nil {
+		s.metrics.Link("triggers", func() broker.Link { return s.opt.Triggers.State().Consume })
 		services = append(services, s.consume(b, o.Admit))
+	}
+	if s.opt.Exchanges != nil {
+		s.metrics.Link("exchanges", s.opt.Exchanges.State)
 	}
 	sendRest := s.sendTraces(atOnce, b)
 	defer sendRest()

@@ -291,18 +291,3 @@ type Counts struct {
 	DeadLetters int64 // number of open dead letters
 	Sessions    int64 // number of sessions that have not ended
 }
-
-// Tally counts work that has not ended.
-type Tally struct {
-	Executions  map[belay.State]int64       // executions that have not ended
-	DeadLetters map[string]int64            // number of open dead letters, by reason
-	Workers     map[belay.WorkerState]int64 // sessions of workers that have not ended; locks are not counted
-}
-
-// NewTally makes a Tally of zeros.
-func NewTally() Tally {
-	return Tally{
-		Executions: make(map[belay.State]int64), DeadLetters: make(map[string]int64),
-		Workers: make(map[belay.WorkerState]int64),
-	}
-}

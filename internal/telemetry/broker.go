@@ -18,10 +18,33 @@ type Broker interface {
 }
 
 // Dispatch adds the metrics about dispatch through RabbitMQ.
-func (m *Metrics) Dispatch(b Broker) { m.registry.MustRegister(&posts{b}) }
+func (m *Metrics) Dispatch(b Broker) { m.rabbit().of = b }
 
-// posts are the metrics of a Broker.
-type posts struct{ of Broker }
+// Link adds the state of another connection to RabbitMQ. The metric is missing until the server has tried to connect.
+func (m *Metrics) Link(connection string, state func() broker.Link) {
+	p := m.rabbit()
+	p.links = append(p.links, link{connection, state})
+}
+
+// rabbit returns the metrics about RabbitMQ. It is called before the server listens.
+func (m *Metrics) rabbit() *posts {
+	if m.posts == nil {
+		m.posts = new(posts)
+		m.registry.MustRegister(m.posts)
+	}
+	return m.posts
+}
+
+// posts are the metrics of a Broker, which may be nil, and of further connections.
+type posts struct {
+	of    Broker
+	links []link
+}
+
+type link struct {
+	name  string
+	state func() broker.Link
+}
 
 // depthPatience is how long RabbitMQ may take to tell the depth of a queue.
 const depthPatience = 2 * time.Second
@@ -49,6 +72,14 @@ func (p *posts) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, kind, n, labels...)
 	}
 	truth := map[bool]float64{true: 1}
+	for _, l := range p.links {
+		if is := l.state(); is.Connected || is.Err != nil {
+			send(connected, prometheus.GaugeValue, truth[is.Connected], l.name)
+		}
+	}
+	if p.of == nil {
+		return
+	}
 	state, c := p.of.State(), p.of.Counters()
 	send(connected, prometheus.GaugeValue, truth[state.Publish.Connected], "publish")
 	send(connected, prometheus.GaugeValue, truth[state.Consume.Connected], "consume")

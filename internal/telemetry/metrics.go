@@ -22,22 +22,28 @@ const MaxWorkflows = 100
 type Metrics struct {
 	registry *prometheus.Registry
 
-	submitted, finished, runs, timeouts, refused, slots, deliveries *prometheus.CounterVec
+	submitted, finished, runs, timeouts, refused, slots, deliveries, cost *prometheus.CounterVec
 
 	started, claim, commit, batch, detection prometheus.Histogram
+
+	lasted, ran *prometheus.HistogramVec
 
 	requests *prometheus.CounterVec
 	answered *prometheus.HistogramVec
 
-	mu        sync.Mutex
-	workflows map[string]string // the label of each workflow name
-	counters  map[series]prometheus.Counter
+	mu         sync.Mutex
+	workflows  map[string]string // the label of each workflow name
+	counters   map[series]prometheus.Counter
+	histograms map[series]prometheus.Observer
+	posts      *posts // nil without a RabbitMQ
+	// traceOf returns the id of the trace of an execution; it is nil if the server makes no traces.
+	traceOf func(belay.ExecutionID, belay.Trace) (id string, sampled bool)
 }
 
-// series is the key of a counter: its CounterVec and its label values. Finding a counter in the map
-// counters takes a tenth of the time that finding it in the CounterVec takes.
+// series is the key of a counter or histogram: its vector and its label values. Finding it in a map takes a tenth of
+// the time that finding it in the vector takes.
 type series struct {
-	of   *prometheus.CounterVec
+	of   any
 	a, b string
 }
 
@@ -46,6 +52,8 @@ var (
 	short = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	// queued are the buckets for the time that executions wait for a worker.
 	queued = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
+	// lasting are the buckets for the durations of executions and runs.
+	lasting = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400}
 	// detected are the buckets for the time until the engine detects a lost worker. They have an
 	// edge at each usual TTL, and for the TTLs of 15 and 30 seconds another edge one second later,
 	// because detection is guaranteed within the TTL and one second.
@@ -57,8 +65,9 @@ var (
 func New(version, commit string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), workflows: make(map[string]string),
-		counters:  make(map[series]prometheus.Counter),
-		submitted: counter("belay_executions_submitted_total", "Executions accepted.", "workflow", "trigger"),
+		counters:   make(map[series]prometheus.Counter),
+		histograms: make(map[series]prometheus.Observer),
+		submitted:  counter("belay_executions_submitted_total", "Executions accepted.", "workflow", "trigger"),
 		finished: counter("belay_executions_finished_total", "Executions that ended, by final state.", "workflow",
 			"state"),
 		runs: counter("belay_runs_finished_total", "Attempts that ended, by outcome.", "outcome"),
@@ -69,6 +78,12 @@ func New(version, commit string) *Metrics {
 		slots: counter("belay_schedule_slots_total", "Slots of schedules, by what happened to them.", "outcome"),
 		deliveries: counter("belay_webhook_deliveries_total", "Requests to webhooks, by the webhook (none if there "+
 			"is no such webhook) and by what happened to them.", "webhook", "outcome"),
+		cost: counter("belay_cost_tokens_total", "Cost in tokens that runs reported, without that of their children.",
+			"workflow"),
+		lasted: histograms("belay_execution_seconds",
+			"Time from the submission of executions to their end, without those that were reopened.",
+			"workflow", "state"),
+		ran: histograms("belay_run_seconds", "Duration of attempts that ended.", "workflow", "outcome"),
 		started: histogram("belay_schedule_to_start_seconds",
 			"Time from when an execution was due until its run began.", queued),
 		claim: histogram("belay_claim_seconds",
@@ -89,7 +104,8 @@ func New(version, commit string) *Metrics {
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.started, m.claim, m.commit,
+		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.cost, m.lasted, m.ran,
+		m.started, m.claim, m.commit,
 		m.batch, m.detection, build, m.requests, m.answered,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -103,6 +119,10 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 
 func histogram(name, help string, buckets []float64) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+func histograms(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: lasting}, labels)
 }
 
 // begin creates the counters whose labels are known from the start, so that a scraper sees them
@@ -125,9 +145,10 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Handler answers with all metrics.
+// Handler answers with all metrics, in the format of OpenMetrics if the request accepts it. Only that format has the
+// exemplars.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // Request counts an HTTP request and, unless took is 0, records its time. It is meant for
@@ -155,10 +176,22 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	}
 	for i := range o.Finished {
 		f := &o.Finished[i]
-		m.inc(m.finished, m.workflow(f.Workflow), f.State.String())
+		label, state := m.workflow(f.Workflow), f.State.String()
+		m.inc(m.finished, label, state)
+		if f.Took >= 0 {
+			m.observe(m.histogram(m.lasted, label, state), f.Took, &f.Subject)
+		}
 	}
-	for _, outcome := range o.Runs {
-		m.inc(m.runs, outcome.String(), "")
+	for i := range o.Runs {
+		r := &o.Runs[i]
+		m.inc(m.runs, r.Outcome.String(), "")
+		if r.Took >= 0 {
+			m.observe(m.histogram(m.ran, m.workflow(r.Workflow), r.Outcome.String()), r.Took, &r.Subject)
+		}
+	}
+	for _, c := range o.Costs {
+		whole, rest := c.Cost.Tokens()
+		m.add(m.cost, m.workflow(c.Workflow), "", float64(whole)+float64(rest)/float64(belay.CostOf(1)))
 	}
 	for _, kind := range o.Timeouts {
 		m.inc(m.timeouts, kind, "")
@@ -169,8 +202,8 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	for i := range o.Slots {
 		m.slots.WithLabelValues(string(o.Slots[i].Outcome)).Add(float64(max(1, o.Slots[i].Count)))
 	}
-	for _, d := range o.Started {
-		m.started.Observe(d.Seconds())
+	for i := range o.Started {
+		m.observe(m.started, o.Started[i].Wait, &o.Started[i].Subject)
 	}
 	for _, d := range o.Claims {
 		m.claim.Observe(d.Seconds())
@@ -184,7 +217,9 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	}
 }
 
-func (m *Metrics) inc(of *prometheus.CounterVec, a, b string) {
+func (m *Metrics) inc(of *prometheus.CounterVec, a, b string) { m.add(of, a, b, 1) }
+
+func (m *Metrics) add(of *prometheus.CounterVec, a, b string, n float64) {
 	key := series{of, a, b}
 	c := m.counters[key]
 	if c == nil {
@@ -195,7 +230,28 @@ func (m *Metrics) inc(of *prometheus.CounterVec, a, b string) {
 		c = of.WithLabelValues(labels...)
 		m.counters[key] = c
 	}
-	c.Inc()
+	c.Add(n)
+}
+
+func (m *Metrics) histogram(of *prometheus.HistogramVec, a, b string) prometheus.Observer {
+	key := series{of, a, b}
+	h := m.histograms[key]
+	if h == nil {
+		h = of.WithLabelValues(a, b)
+		m.histograms[key] = h
+	}
+	return h
+}
+
+// observe records a duration. If the server makes a trace of the execution, the duration leads to it.
+func (m *Metrics) observe(h prometheus.Observer, d time.Duration, of *engine.Subject) {
+	if m.traceOf != nil {
+		if id, sampled := m.traceOf(of.ID, of.Trace); sampled {
+			h.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": id})
+			return
+		}
+	}
+	h.Observe(d.Seconds())
 }
 
 // other is the value of a label for everything that has no value of its own.

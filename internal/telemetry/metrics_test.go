@@ -405,8 +405,17 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 	submit(t, e, belay.Submission{Workflow: "w", Policy: belay.Policy{StartTimeout: belay.MinTTL}})
 	m.Observe(&engine.Observation{ // the engine reports a submission after its answer, perhaps after the scrape
 		Submitted: []engine.SubmittedOne{{Workflow: "w", Trigger: belay.TriggerManual}},
-		Finished:  []engine.FinishedOne{{Workflow: "w", State: belay.Succeeded}},
+		Finished:  []engine.FinishedOne{{State: belay.Succeeded}},
+		Runs:      []engine.RunOne{{Outcome: belay.OutcomeSucceeded}},
+		Costs:     []engine.CostOne{{Workflow: "w", Cost: 1}},
 	})
+	for _, c := range []belay.GateChange{
+		{Gate: "workflow:w", Action: belay.GateSetLimit, Max: 3}, {Gate: "target:api", Action: belay.GateForceOpen},
+	} {
+		if _, err := e.ChangeGate(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
 	m.Request("GET", "/healthz", 200, time.Millisecond)
 	m.Dispatch(broken{})
 	m.Traces(&trace.Tracer{})

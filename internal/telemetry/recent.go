@@ -95,8 +95,8 @@ func (r *Recent) Observe(o *engine.Observation) {
 	for i := range o.Finished {
 		m.ended[o.Finished[i].State]++
 	}
-	for _, d := range o.Started {
-		m.starts.add(d)
+	for i := range o.Started {
+		m.starts.add(o.Started[i].Wait)
 	}
 	for _, d := range o.Late {
 		m.takeovers.add(d)

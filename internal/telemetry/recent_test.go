@@ -26,7 +26,7 @@ func TestRecentMinutes(t *testing.T) {
 	now = now.Add(time.Minute)
 	o := ended(belay.Cancelled)
 	for i := range 100 {
-		o.Started = append(o.Started, time.Duration(i+1)*10*time.Millisecond)
+		o.Started = append(o.Started, engine.StartedOne{Wait: time.Duration(i+1) * 10 * time.Millisecond})
 	}
 	o.Late = []time.Duration{0, 40 * time.Millisecond, 2 * time.Hour}
 	r.Observe(o)

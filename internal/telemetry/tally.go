@@ -121,6 +121,7 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{executions, oldest, workers, deadLetters, overdue, readable} {
 		ch <- d
 	}
+	describeLoads(ch)
 }
 
 // Collect implements prometheus.Collector. If the store cannot be read, Collect leaves out the
@@ -148,6 +149,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	} {
 		send(workers, t.Workers[s], s.String())
 	}
+	collectLoads(ch, &t)
 }
 
 // byReason returns the number of dead letters by reason. Reasons that this version does not know,

@@ -6,8 +6,14 @@ import (
 	"github.com/belaydev/belay/internal/trace"
 )
 
-// Traces adds the metrics about traces. Only a server that makes traces has them.
-func (m *Metrics) Traces(t *trace.Tracer) { m.registry.MustRegister(&traces{t}) }
+// Traces adds the metrics about traces, and exemplars with the ids of traces to the histograms of executions and runs.
+// Only a server that makes traces has them.
+func (m *Metrics) Traces(t *trace.Tracer) {
+	m.registry.MustRegister(&traces{t})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.traceOf = t.Trace
+}
 
 // traces are the metrics of a Tracer.
 type traces struct{ of *trace.Tracer }

@@ -124,6 +124,16 @@ func (t *Tracer) RunTrace(id belay.ExecutionID, token belay.Token, of belay.Trac
 	return text(parent.WithSpanID(runSpan(id, token)).WithTraceFlags(trace.TraceFlags(0).WithSampled(sampled)))
 }
 
+// Trace returns the id of the trace of an execution, and reports whether the server records the trace. of is the trace
+// of the submitter.
+func (t *Tracer) Trace(id belay.ExecutionID, of belay.Trace) (trace string, sampled bool) {
+	parent, sampled := t.sample(id, of)
+	if !sampled {
+		return "", false
+	}
+	return parent.TraceID().String(), true
+}
+
 // sample returns the span of the submitter, or only the id of the trace if there is none, and decides whether the
 // trace is recorded.
 func (t *Tracer) sample(id belay.ExecutionID, of belay.Trace) (trace.SpanContext, bool) {

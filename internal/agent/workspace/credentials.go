@@ -12,7 +12,7 @@ import (
 
 // Login is a user name and a password for a server with repositories. Either of the two may be
 // empty.
-type Login struct{ User, Password string }
+type Login struct{ User, Password secret.Text }
 
 // Credentials finds the user name and password for a repository's URL. It is called before each
 // fetch. If it returns an error, that fetch fails.
@@ -37,7 +37,7 @@ func CredentialFile(path string) Credentials {
 		if err == nil {
 			var login Login
 			if login, ok, err = lookUp(text, url); err == nil {
-				return login.User, login.Password, ok, nil
+				return login.User.Reveal(), login.Password.Reveal(), ok, nil
 			}
 		}
 		return "", "", false, &belay.Error{
@@ -88,8 +88,7 @@ func credential(line string) (login Login, of Location, used bool, err error) {
 	if err != nil {
 		return login, of, false, err
 	}
-	login.User = u.User.Username()
-	login.Password, _ = u.User.Password()
+	login = loginIn(u)
 	of = Location{
 		Scheme: "https", Host: plainHost("https", u.Host), Path: withoutGit("/" + strings.Join(segments, "/")),
 	}
@@ -114,10 +113,14 @@ func Reveal(repo string) (bare string, login Login, err error) {
 		u.User = url.User(u.User.Username())
 		return u.String(), Login{}, nil
 	}
-	login.User = u.User.Username()
-	login.Password, _ = u.User.Password()
+	login = loginIn(u)
 	u.User = nil
 	return u.String(), login, nil
+}
+
+func loginIn(u *url.URL) Login {
+	password, _ := u.User.Password()
+	return Login{secret.Text(u.User.Username()), secret.Text(password)}
 }
 
 // Same reports whether two names, such as a URL and a path, refer to the same repository.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/secret"
 )
 
 const store = `# of the robots
@@ -23,7 +24,7 @@ https://ipv6:six@[0:0::1]/
 
 func loginOf(c Credentials, url string) (Login, bool, error) {
 	user, password, ok, err := c(url)
-	return Login{user, password}, ok, err
+	return Login{secret.Text(user), secret.Text(password)}, ok, err
 }
 
 // Rule: if several lines match a repository's URL, the line with the longest path wins. A line

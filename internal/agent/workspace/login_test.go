@@ -18,7 +18,7 @@ func TestConfiguredCredentials(t *testing.T) {
 	asked := ""
 	m.Credentials = func(url string) (string, string, bool, error) {
 		asked = url
-		return login.User, login.Password, login != Login{}, nil
+		return login.User.Reveal(), login.Password.Reveal(), login != Login{}, nil
 	}
 	w := prepare(t, m, Spec{Repo: r.URL + "/bare.git"})
 	if asked != r.URL+"/bare.git" || w.Repo != asked || run(t, w.Dir, "remote", "get-url", "origin") != asked {

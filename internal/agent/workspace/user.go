@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/host"
 )
 
@@ -77,7 +78,8 @@ func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 		saved, err := m.keep(ctx, e.Name(), true)
 		switch {
 		case err != nil: // the disk has space, since the new workspace was made; so later tries would fail too
-			slog.Error("a dead workspace is removed without its work, because a new run needs its user", "error", err)
+			slog.Error("a dead workspace is removed without its work, because a new run needs its user",
+				runOf(e.Name()), "error", err)
 			err = m.discard(root)
 		case saved:
 			err = m.discard(root)
@@ -140,6 +142,15 @@ func (w *Workspace) release(ctx context.Context) error {
 	w.free = nil
 	w.m.mu.Unlock()
 	return nil
+}
+
+// runOf returns the attributes of a log line about the run whose workspace has the id; only the id if no run has it.
+func runOf(id string) slog.Attr {
+	var run belay.RunID
+	if run.UnmarshalText([]byte(id)) != nil {
+		return slog.String("workspace", id)
+	}
+	return slog.GroupAttrs("", slog.Any("execution", run.Execution), slog.Int64("token", int64(run.Token)))
 }
 
 // readOwner reads the owner.json of a workspace.

@@ -139,32 +139,6 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	return out, nil
 }
 
-// Tally implements store.Store.
-func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx, "tally"); err != nil {
-		return store.Tally{}, err
-	}
-	t := store.NewTally()
-	for _, r := range s.records {
-		if r.execution != nil && !r.execution.State.Terminal() {
-			t.Executions[r.execution.State]++
-		}
-		for _, d := range r.letters {
-			if d.Resolution == "" {
-				t.DeadLetters[d.Reason]++
-			}
-		}
-	}
-	for _, x := range s.workers {
-		if !x.State.Ended() && !x.Spec.External {
-			t.Workers[x.State]++
-		}
-	}
-	return t, nil
-}
-
 // Counts implements store.Store.
 func (s *Store) Counts(ctx context.Context) (store.Counts, error) {
 	s.mu.Lock()

@@ -8,18 +8,27 @@ import (
 	"github.com/belaydev/belay/internal/store/table"
 )
 
+var tallyExecutions, tallyGates = table.TallyExecutions("?"), table.TallyGates("held = 1")
+
 const (
 	tallyLetters = "SELECT reason, count(*) FROM dead_letters WHERE resolution IS NULL GROUP BY reason"
 )
 
 // Tally implements store.Store.
 func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
-	t := store.NewTally()
+	var t store.Tally
 	err := s.read(ctx, func(ctx context.Context, c *conn) error {
-		err := c.query(ctx, table.TallyExecutions, func(r columns) error {
-			if state := belay.State(r.int(0)); !state.Terminal() {
-				t.Executions[state] += r.int(1)
-			}
+		t = store.NewTally()
+		c.args.int(int64(s.Now()))
+		err := c.query(ctx, tallyExecutions, func(r columns) error {
+			table.AddExecutions(&t, belay.State(r.int(0)), r.text(1), r.int(2), r.int(3), r.int(4))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		err = c.query(ctx, tallyGates, func(r columns) error {
+			t.Gates = append(t.Gates, store.GateLoad{Gate: belay.GateID(r.text(0)), Held: r.int(1), Waiting: r.int(2)})
 			return nil
 		})
 		if err != nil {
@@ -37,5 +46,6 @@ func (s *Store) Tally(ctx context.Context) (store.Tally, error) {
 			return nil
 		})
 	})
+	t.Order()
 	return t, classify("tally", err)
 }

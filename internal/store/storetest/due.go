@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -311,7 +312,48 @@ var dueCases = []testCase{
 			Workers:     map[belay.WorkerState]int64{belay.WorkerOpen: 1, belay.WorkerCordoned: 1},
 			Executions:  map[belay.State]int64{belay.Pending: 3, belay.Running: 2, belay.Waiting: 2, belay.Paused: 2},
 			DeadLetters: map[string]int64{"permanent_error": 2, "timeout": 1},
+			Queues:      []store.QueueLoad{{Queue: "default", Due: 1, Owned: 2}},
 		}, got)
+	}},
+	{"a tally counts the places of gates and the executions that wait at them", func(e *env) {
+		worker, nothing := e.open(), func(*belay.Submission) {}
+		e.parked(worker, nothing, nothing, nothing)
+		e.run(worker, 3)
+		e.submit(limited("y", 1))
+		got, err := e.store.Tally(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("gates", []store.GateLoad{{Gate: "limit:x", Held: 1, Waiting: 3}}, got.Gates)
+		e.same("queues", []store.QueueLoad{{Queue: "default", Due: 1, Owned: 2}}, got.Queues)
+	}},
+	{"a tally names the queues and gates with the most work, and adds up the others", func(e *env) {
+		const names = store.MaxTallied + 20
+		var want store.Tally
+		for i := range names {
+			name := fmt.Sprintf("it's \"%03d\" 🦀", i)
+			n := 1 + i%2*(i/100) // two for the last odd ones, which come before all others
+			for range n {
+				e.submit(func(s *belay.Submission) { s.Queue = name })
+			}
+			if n > 1 {
+				want.Queues = append(want.Queues, store.QueueLoad{Queue: name, Due: int64(n)})
+			}
+		}
+		for i := range store.MaxTallied - len(want.Queues) {
+			// equal ones are in the order of their names
+			want.Queues = append(want.Queues, store.QueueLoad{Queue: fmt.Sprintf("it's \"%03d\" 🦀", i), Due: 1})
+		}
+		want.Queues = append(want.Queues, store.QueueLoad{Due: names - store.MaxTallied})
+		want.Order()
+		got, err := e.store.Tally(e.Context())
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("queues", want.Queues, got.Queues)
+		if len(got.Executions) != 1 || got.Executions[belay.Pending] != names+10 {
+			e.Errorf("executions: %v", got.Executions)
+		}
 	}},
 }
 

@@ -15,24 +15,6 @@ var Beside = [...]string{
 	"specs", "runs", "checkpoints", "signals", "actions", "dead_letters", "blobs", "blob_sums", "places",
 }
 
-// TallyExecutions counts executions that have not ended. Such an execution has a ready time, an
-// owner, or neither; for each of these cases there is an index that contains only these rows.
-const TallyExecutions = `
-SELECT state, count(*)
-FROM executions
-WHERE ready_at IS NOT NULL
-GROUP BY state
-UNION ALL
-SELECT state, count(*)
-FROM executions
-WHERE worker IS NOT NULL AND ready_at IS NULL
-GROUP BY state
-UNION ALL
-SELECT state, count(*)
-FROM executions
-WHERE ready_at IS NULL AND worker IS NULL AND state < 6
-GROUP BY state`
-
 // Unended are statements that together select the executions that have not ended, or only those
 // with an owner. Each uses an index that contains only such rows.
 func Unended(owned bool) []string {
