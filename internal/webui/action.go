@@ -34,13 +34,18 @@ type action struct {
 	fields  []field
 }
 
-// field is a field of a form. Kind is "line", "text" or "check".
+// field is a field of a form. Kind is "line", "text", "check" or "select"; "date" or "time", in UTC; "checks", of which
+// a person may choose several; or "hidden". Name is also its id on the page.
 type field struct {
 	Name, Kind, Label, About string
 	Required                 bool
 	Rows                     int
 	Value                    string
-	Choices                  []string
+	Choices                  []string // suggestions
+	Options                  []option
+	Numeric                  bool
+	Data                     bool   // the label is a name from a document
+	Failed                   string // what is wrong with the value that was sent
 }
 
 var reasonField = field{
@@ -159,7 +164,7 @@ type Form struct {
 
 // Forms returns the addresses of all forms. The caller of the handler must check the scope of each request.
 func Forms() []Form {
-	all := []Form{{deedPath, belay.ScopeOperate}}
+	all := []Form{{deedPath, belay.ScopeOperate}, {startPath, belay.ScopeSubmit}}
 	for i := range actions {
 		all = append(all, Form{"/executions/{id}/" + actions[i].name, actions[i].scope})
 	}
@@ -180,6 +185,9 @@ func offers(ctx context.Context, e *belay.Execution) []offer {
 			all = append(all, offer{"/executions/" + e.ID.String() + "/" + a.name, a.label, a.danger})
 		}
 	}
+	if visitorOf(ctx).allows(belay.ScopeSubmit) && againPossible(e) {
+		all = append(all, offer{startPath + "?again=" + e.ID.String(), "Start again", false})
+	}
 	return all
 }
 
@@ -188,8 +196,12 @@ type actionForm struct {
 	ID, Workflow           string
 	Up, UpName, Back, Post string // addresses: of the list, of the page, and to which the form is sent
 	Heading, About, Button string
+	Notes                  []string
 	State                  *state
 	Fields, Hidden         []field
+	More                   []field // fields that most people leave empty
+	MoreOpen               bool
+	Switch                 *option // a button that shows the form in another way, and sends nothing
 	Op                     string
 	Danger                 bool
 	Failed                 string
@@ -228,7 +240,8 @@ func (p *pages) act(w http.ResponseWriter, r *http.Request) {
 // repairable reports whether the visitor may change the form after an error and send it again.
 func repairable(err error) bool {
 	switch belay.CodeOf(err) {
-	case belay.CodeConflict, belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge:
+	case belay.CodeConflict, belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge, belay.CodeQueueFull,
+		belay.CodeIdempotencyMismatch:
 		return true
 	default:
 		return false
@@ -269,9 +282,7 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 		Danger: a.danger, Fields: slices.Clone(a.fields),
 		Hidden: []field{{Name: "generation", Value: strconv.Itoa(e.Generation)}},
 	}
-	var op belay.OpID
-	_, _ = rand.Read(op[:]) // never fails
-	f.Op = op.String()
+	f.Op = newOp()
 	for i := range f.Fields {
 		x := &f.Fields[i]
 		x.Value, x.Choices = p.preset(r.Context(), e, x.Name)
@@ -280,6 +291,13 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 		}
 	}
 	p.showForm(w, r, f, failed)
+}
+
+// newOp returns the id of the operation that a form asks for. A form that is sent twice has the same id.
+func newOp() string {
+	var op belay.OpID
+	_, _ = rand.Read(op[:]) // never fails
+	return op.String()
 }
 
 // showForm shows a form, with an error if failed is set.
@@ -295,10 +313,7 @@ func (p *pages) showForm(w http.ResponseWriter, r *http.Request, f actionForm, f
 func (p *pages) preset(ctx context.Context, e *belay.Execution, name string) (string, []string) {
 	switch {
 	case name == "input":
-		if in := show(e.Input); in != nil && in.Cut == "" {
-			return escapeSteering(in.Text), nil
-		}
-		return escapeSteering(string(e.Input)), nil
+		return inputText(e.Input), nil
 	case name == "signal" && e.Reason != nil && e.Reason.Code == "signal":
 		return e.Reason.Text, nil
 	case name == "from" || name == "at":
@@ -405,6 +420,12 @@ func jsonOf(text string) (json.RawMessage, error) {
 
 // doneNote returns the note about the action that an address says was carried out.
 func doneNote(q url.Values) string {
+	switch q.Get("done") {
+	case "start":
+		return "The execution was started."
+	case "started":
+		return "A form or submission with the same idempotency key has started this execution before."
+	}
 	i := slices.IndexFunc(actions, func(a action) bool { return a.name == q.Get("done") })
 	if i < 0 {
 		return ""

@@ -2,7 +2,6 @@ package webui
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"net/url"
 	"slices"
@@ -234,9 +233,7 @@ func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id str
 		Back: pageOf(d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about, Danger: d.danger,
 		Hidden: []field{{Name: "of", Value: d.of}, {Name: "id", Value: id}, {Name: "do", Value: d.name}},
 	}
-	var op belay.OpID
-	_, _ = rand.Read(op[:]) // never fails
-	f.Op = op.String()
+	f.Op = newOp()
 	if !d.unexplained {
 		reason := reasonField
 		reason.Value = r.PostForm.Get("reason")

@@ -32,6 +32,7 @@ type listing struct {
 	IsLive   bool
 	Period   int
 	Filtered bool
+	Offers   []offer
 }
 
 // row is one execution in a list.
@@ -93,6 +94,9 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions),
 		Period: listPeriod, IsLive: f.Live == "on"}
 	l.Filtered = f.State != "" || f.Workflow != "" || f.Parent != ""
+	if visitorOf(ctx).allows(belay.ScopeSubmit) {
+		l.Offers = []offer{{startPath, "Start an execution", false}}
+	}
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
 	}

@@ -29,6 +29,7 @@ type unset struct{ belay.Backend }
 type fake struct {
 	unset
 	stored
+	submitter
 	list     func(belay.Filter) (belay.Page, error)
 	one      *belay.Execution
 	why      belay.Explanation
@@ -156,7 +157,7 @@ func send(t *testing.T, b belay.Backend, r *http.Request) *answer {
 	w := httptest.NewRecorder()
 	o := Options{Version: "v1.2.3", Now: func() time.Time { return noon }}
 	if f, ok := b.(*fake); ok {
-		o.Tasks, o.Graph = f.Tasks, f.graph
+		o.Tasks, o.Graph, o.Input = f.Tasks, f.graph, f.inputOf
 	}
 	New(b, o).ServeHTTP(w, r)
 	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}

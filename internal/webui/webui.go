@@ -30,6 +30,8 @@ type Options struct {
 	// Graph returns the tasks of the text of a document with ID, Uses, Needs and Compensates, for a drawing; nil draws
 	// none.
 	Graph func(text string) ([]belay.Task, error)
+	// Input describes the input of the text of a document for forms; nil shows inputs as JSON.
+	Input func(text string) (*Input, error)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
@@ -71,6 +73,8 @@ func New(b belay.Backend, o Options) http.Handler {
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET "+deedPath, p.deed)
 	mux.HandleFunc("POST "+deedPath, p.deed)
+	mux.HandleFunc("GET "+startPath, p.start)
+	mux.HandleFunc("POST "+startPath, p.start)
 	mux.HandleFunc("GET /login", p.page(p.login))
 	p.fleet(mux)
 	mux.Handle("GET /assets/belay.css", p.style)
