@@ -1,7 +1,6 @@
 package webui
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -46,6 +45,8 @@ type field struct {
 	Numeric                  bool
 	Data                     bool   // the label is a name from a document
 	Failed                   string // what is wrong with the value that was sent
+
+	restored bool // the field has the value that was sent
 }
 
 var reasonField = field{
@@ -62,13 +63,9 @@ func owned(e *belay.Execution) bool { return e.State == belay.Running }
 var actions = []action{
 	{
 		name: "signal", scope: belay.ScopeSubmit, label: "Send a signal",
-		done:  "The signal was sent.",
-		about: "The execution gets the signal when it waits for one of this name. The server keeps it until then.",
-		fields: []field{
-			{Name: "signal", Kind: "line", Label: "Name", Required: true},
-			{Name: "payload", Kind: "text", Label: "Payload", Rows: 6, About: "JSON. It may be empty."},
-		},
-		offered: unended,
+		done:    "The signal was sent.",
+		about:   "The execution gets the signal when it waits for one of this name. The server keeps it until then.",
+		offered: unended, // pages.signal makes the form and carries it out
 	},
 	{
 		name: "resume", scope: belay.ScopeOperate, label: "Resume",
@@ -216,22 +213,24 @@ func (p *pages) act(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, err)
 		return
 	}
-	if r.Method != http.MethodPost {
+	form, ok := p.posted(w, r)
+	switch {
+	case !ok:
+		return
+	case a.name == "signal":
+		p.signal(ctx, w, r, a, e, form)
+		return
+	case form == nil:
 		p.form(w, r, a, e, nil, nil)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		p.refuse(w, r, &belay.Error{Code: belay.CodeMalformed, Message: "The form cannot be read, or it is too large."})
-		return
-	}
-	to, err := p.carryOut(ctx, a, e, r.PostForm)
+	to, err := p.carryOut(ctx, a, e, form)
 	switch {
 	case err == nil:
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	case repairable(err):
-		p.form(w, r, a, e, r.PostForm, err)
+		p.form(w, r, a, e, form, err)
 	default:
 		p.refuse(w, r, err)
 	}
@@ -275,14 +274,8 @@ func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Exec
 // form shows the form of an action. sent and failed are set after the action was refused.
 func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, sent url.Values,
 	failed error) {
-	at, now := "/executions/"+e.ID.String(), stateOf(e)
-	f := actionForm{
-		ID: e.ID.String(), Workflow: cmp.Or(e.Document(), e.Workflow), Up: "/executions", UpName: "Executions",
-		Back: at, Post: at + "/" + a.name, Heading: a.label, Button: a.label, About: a.about, State: &now,
-		Danger: a.danger, Fields: slices.Clone(a.fields),
-		Hidden: []field{{Name: "generation", Value: strconv.Itoa(e.Generation)}},
-	}
-	f.Op = newOp()
+	f := actionFormOf(a, e)
+	f.Fields = slices.Clone(a.fields)
 	for i := range f.Fields {
 		x := &f.Fields[i]
 		x.Value, x.Choices = p.preset(r.Context(), e, x.Name)
@@ -314,8 +307,6 @@ func (p *pages) preset(ctx context.Context, e *belay.Execution, name string) (st
 	switch {
 	case name == "input":
 		return inputText(e.Input), nil
-	case name == "signal" && e.Reason != nil && e.Reason.Code == "signal":
-		return e.Reason.Text, nil
 	case name == "from" || name == "at":
 		events, err := p.backend.Events(ctx, belay.EventQuery{
 			Execution: e.ID, After: max(0, e.Seq-historySize), Limit: historySize,
@@ -339,15 +330,6 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 		return "", incomplete()
 	}
 	to := "/executions/" + e.ID.String() + "?done=" + a.name
-	if a.name == "signal" {
-		payload, err := jsonOf(form.Get("payload"))
-		if err != nil {
-			return "", err
-		}
-		return to, p.backend.Signal(ctx, belay.SignalRequest{
-			Execution: e.ID, Name: strings.TrimSpace(form.Get("signal")), Payload: payload, Op: op,
-		})
-	}
 	c := belay.Control{
 		Execution: e.ID, Action: belay.Action(a.name), Actor: visitorOf(ctx).actor(), Op: op,
 		Reason: formReason(form),

@@ -206,6 +206,12 @@ func (f *inputField) options(chosen ...int) []option {
 		if !ok || label == "" {
 			label = string(v)
 		}
+		switch label {
+		case "true":
+			label = "yes"
+		case "false":
+			label = "no"
+		}
 		all[i] = option{strconv.Itoa(i), excerpt(label, maxLine), slices.Contains(chosen, i)}
 	}
 	return all

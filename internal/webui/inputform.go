@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belaydev/belay"
 )
 
 // A field has this name, followed by its number, if it is shown as its kind says, or else, because its value does not
@@ -24,6 +26,103 @@ const seconds = "2006-01-02T15:04:05"
 
 // otherInput is the name of the field with the properties that the schema does not list, as a JSON object.
 const otherInput = "other"
+
+// inputForm is the part of a form with an input, in fields or as JSON.
+type inputForm struct {
+	schema *Input       // nil if the input has no schema
+	fields []inputField // nil if the input can only be written as JSON
+	json   field        // for the input as JSON
+}
+
+// with gives a form an input, in fields or as JSON.
+func (f *inputForm) with(form url.Values, input json.RawMessage, asJSON bool) url.Values {
+	form = maps.Clone(form)
+	form.Del(f.json.Name)
+	maps.DeleteFunc(form, func(name string, _ []string) bool { return isInputField(name) })
+	if len(f.fields) > 0 && !asJSON {
+		if list, ok := fieldsFor(f.fields, input); ok {
+			for i := range list {
+				form[list[i].Name] = list[i].sent()
+			}
+			form.Set("mode", "fields")
+			return form
+		}
+	}
+	form.Set("mode", "json")
+	if len(input) > 0 {
+		form.Set(f.json.Name, inputText(input))
+	}
+	return form
+}
+
+// isInputField reports whether the name of a field is one of those that fieldsFor makes.
+func isInputField(name string) bool {
+	if name == otherInput {
+		return true
+	}
+	number, ok := strings.CutPrefix(name, byKind)
+	if !ok {
+		number, ok = strings.CutPrefix(name, byJSON)
+	}
+	_, err := strconv.Atoi(number)
+	return ok && err == nil
+}
+
+func (f *inputForm) inFields(form url.Values) bool {
+	return form.Get("mode") == "fields" && len(f.fields) > 0
+}
+
+// read returns the input that a form has, with problems by the names of fields.
+func (f *inputForm) read(form url.Values) (json.RawMessage, map[string]string) {
+	if f.inFields(form) {
+		return readFields(f.fields, form)
+	}
+	input, err := jsonOf(form.Get(f.json.Name))
+	if err != nil {
+		return nil, map[string]string{f.json.Name: sentence(err)}
+	}
+	return input, nil
+}
+
+// mismatches returns the problems that the schema has with an input, by the names of fields.
+func (f *inputForm) mismatches(form url.Values, input json.RawMessage) map[string]string {
+	problems := make(map[string]string)
+	if f.schema == nil || f.schema.Check == nil {
+		return problems
+	}
+	for _, m := range f.schema.Check(input) {
+		at, text, path := f.json.Name, m.Message, m.Path
+		if f.inFields(form) && len(path) > 0 {
+			i := slices.IndexFunc(f.fields, func(x inputField) bool { return x.Name == path[0] })
+			if at = otherInput; i >= 0 {
+				path = path[1:]
+				if at = byKind + strconv.Itoa(i); form.Has(byJSON + strconv.Itoa(i)) {
+					at = byJSON + strconv.Itoa(i)
+				}
+			}
+		}
+		if len(path) > 0 {
+			text = strings.Join(path, ".") + ": " + text
+		}
+		problems[at] = strings.TrimSpace(problems[at] + " " + excerpt(sentence(&belay.Error{Message: text}), 600))
+	}
+	return problems
+}
+
+// view returns the fields of a form that has an input, the button that shows the input in the other way, if there is
+// one, and the value of the hidden field mode.
+func (f *inputForm) view(form url.Values, problems map[string]string) (list []field, other *option, mode string) {
+	if f.inFields(form) {
+		return fieldsAgain(f.fields, form, problems), &option{Value: "json", Label: "Write it as JSON"}, "fields"
+	}
+	x := f.json
+	x.restore(form)
+	x.Failed = problems[x.Name]
+	if len(f.fields) > 0 {
+		other = &option{Value: "fields", Label: "Write it in fields"}
+	}
+	return []field{x}, other, "json"
+}
 
 // fieldsFor shows an input as fields. ok is false if the input is no object, so that only JSON can express it.
 func fieldsFor(all []inputField, input json.RawMessage) (list []field, ok bool) {
@@ -214,7 +313,7 @@ func fieldsAgain(all []inputField, form url.Values, problems map[string]string) 
 	if form.Has(otherInput) {
 		list = append(list, field{
 			Name: otherInput, Kind: "text", Label: "Other properties", Rows: 4, Value: form.Get(otherInput),
-			About: "JSON, an object.", Failed: problems[otherInput],
+			About: "JSON, an object.", Failed: problems[otherInput], restored: true,
 		})
 	}
 	return list
@@ -223,6 +322,7 @@ func fieldsAgain(all []inputField, form url.Values, problems map[string]string) 
 // restore gives a field the value that a form has for it.
 func (x *field) restore(form url.Values) {
 	sent := form[x.Name]
+	x.restored = true
 	x.Value = strings.ReplaceAll(strings.Join(sent, "\n"), "\r\n", "\n")
 	for i := range x.Options {
 		x.Options[i].On = slices.Contains(sent, x.Options[i].Value)

@@ -28,10 +28,9 @@ type starting struct {
 	hidden   []field // the parameters of the address
 	base     belay.Submission
 	input    json.RawMessage // the input that the form shows first
-	schema   *Input          // nil if the input has no schema
-	fields   []inputField    // nil if the input can only be written as JSON
-	wrapper  *documentInput  // the text of the document if it is not stored
-	named    bool            // the form has a field for the name of the workflow
+	form     inputForm
+	wrapper  *documentInput // the text of the document if it is not stored
+	named    bool           // the form has a field for the name of the workflow
 	heading  string
 	about    string
 	notes    []string
@@ -73,13 +72,13 @@ func (p *pages) start(w http.ResponseWriter, r *http.Request) {
 		p.startForm(w, r, s, s.firstForm(), nil, nil)
 		return
 	}
-	input, problems, err := s.read(form)
+	input, problems := s.form.read(form)
 	switch {
-	case form.Get("show") != "" && len(problems) == 0 && err == nil:
-		p.startForm(w, r, s, s.converted(form, input), nil, nil)
+	case len(problems) > 0:
+		p.startForm(w, r, s, form, problems, invalidInput())
 		return
-	case len(problems) > 0 || err != nil:
-		p.startForm(w, r, s, form, problems, cmp.Or(err, invalidInput()))
+	case form.Get("show") != "":
+		p.startForm(w, r, s, s.form.with(form, input, form.Get("show") == "json"), nil, nil)
 		return
 	}
 	to, err := p.submit(ctx, s, form, input)
@@ -88,7 +87,7 @@ func (p *pages) start(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	case repairable(err) || belay.CodeOf(err) == belay.CodeNotFound:
-		p.startForm(w, r, s, form, s.mismatches(form, input), err)
+		p.startForm(w, r, s, form, s.form.mismatches(form, input), err)
 	default:
 		p.refuse(w, r, err)
 	}
@@ -118,6 +117,7 @@ func invalidInput() error {
 // starting finds out what the parameters of an address, or the hidden fields of a form, name.
 func (p *pages) starting(ctx context.Context, q url.Values) (*starting, error) {
 	s := &starting{up: "/executions", name: "Executions", back: "/executions"}
+	s.form = inputForm{json: field{Name: "input", Kind: "text", Label: "Input", Rows: 12, About: "JSON."}}
 	for _, name := range []string{"document", "workflow", "again"} {
 		if v := q.Get(name); v != "" && name != "workflow" {
 			s.hidden = append(s.hidden, field{Name: name, Value: v})
@@ -171,7 +171,7 @@ func (p *pages) describe(s *starting, text string) {
 		s.notes = append(s.notes, "The text of the document cannot be read, so that its input has no fields here.")
 		return
 	}
-	s.schema, s.fields = in, inputFields(in)
+	s.form.schema, s.form.fields = in, inputFields(in)
 	if in.About != "" {
 		s.notes = append(s.notes, excerpt(in.About, maxMessage))
 	}
@@ -255,84 +255,7 @@ func (s *starting) firstForm() url.Values {
 		labels = append(labels, name+"="+s.base.Labels[name])
 	}
 	form.Set("labels", strings.Join(labels, "\n"))
-	return s.withInput(form, s.input, false)
-}
-
-// withInput gives the form an input, in fields or as JSON.
-func (s *starting) withInput(form url.Values, input json.RawMessage, asJSON bool) url.Values {
-	form = maps.Clone(form)
-	form.Del("input")
-	maps.DeleteFunc(form, func(name string, _ []string) bool { return isInputField(name) })
-	if len(s.fields) > 0 && !asJSON {
-		if list, ok := fieldsFor(s.fields, input); ok {
-			for i := range list {
-				form[list[i].Name] = list[i].sent()
-			}
-			form.Set("mode", "fields")
-			return form
-		}
-	}
-	form.Set("mode", "json")
-	if len(input) > 0 {
-		form.Set("input", inputText(input))
-	}
-	return form
-}
-
-// isInputField reports whether the name of a field is one of those that inputForm makes.
-func isInputField(name string) bool {
-	if name == otherInput {
-		return true
-	}
-	_, err := strconv.Atoi(strings.TrimLeft(name, byKind+byJSON))
-	return err == nil && (strings.HasPrefix(name, byKind) || strings.HasPrefix(name, byJSON))
-}
-
-// converted returns the form with its input in the other form: as JSON, or in fields.
-func (s *starting) converted(form url.Values, input json.RawMessage) url.Values {
-	return s.withInput(form, input, form.Get("show") == "json")
-}
-
-// read returns the input that a form has, with problems by the names of fields. An error concerns the whole form.
-func (s *starting) read(form url.Values) (json.RawMessage, map[string]string, error) {
-	if form.Get("mode") == "fields" && len(s.fields) > 0 {
-		input, problems := readFields(s.fields, form)
-		if len(problems) == 0 {
-			return input, nil, nil
-		}
-		return nil, problems, nil
-	}
-	input, err := jsonOf(form.Get("input"))
-	if err != nil {
-		return nil, map[string]string{"input": sentence(err)}, nil
-	}
-	return input, nil, nil
-}
-
-// mismatches returns the problems that the schema has with an input, by the names of fields.
-func (s *starting) mismatches(form url.Values, input json.RawMessage) map[string]string {
-	problems := make(map[string]string)
-	if s.schema == nil || s.schema.Check == nil {
-		return problems
-	}
-	for _, m := range s.schema.Check(input) {
-		at, text := "input", m.Message
-		path := m.Path
-		if form.Get("mode") == "fields" && len(path) > 0 {
-			i := slices.IndexFunc(s.fields, func(f inputField) bool { return f.Name == path[0] })
-			if at = otherInput; i >= 0 {
-				path = path[1:]
-				if at = byKind + strconv.Itoa(i); form.Has(byJSON + strconv.Itoa(i)) {
-					at = byJSON + strconv.Itoa(i)
-				}
-			}
-		}
-		if len(path) > 0 {
-			text = strings.Join(path, ".") + ": " + text
-		}
-		problems[at] = strings.TrimSpace(problems[at] + " " + excerpt(sentence(&belay.Error{Message: text}), 600))
-	}
-	return problems
+	return s.form.with(form, s.input, false)
 }
 
 // submit starts the execution and returns the address of its page.
@@ -426,25 +349,18 @@ func (p *pages) startForm(w http.ResponseWriter, r *http.Request, s *starting, f
 		f.Fields = []field{{Name: "workflow", Kind: "line", Label: "Workflow", Required: true}}
 	}
 	mode := "json"
-	switch {
-	case s.schema != nil && s.schema.None:
+	if s.form.schema != nil && s.form.schema.None {
 		f.Notes = append(slices.Clone(f.Notes), "The document has no input.")
-	case form.Get("mode") == "fields" && len(s.fields) > 0:
-		mode = "fields"
-		f.Fields = append(f.Fields, fieldsAgain(s.fields, form, problems)...)
-		f.Switch = &option{Value: "json", Label: "Write the input as JSON"}
-	default:
-		f.Fields = append(f.Fields, field{Name: "input", Kind: "text", Label: "Input", Rows: 12, About: "JSON."})
-		if len(s.fields) > 0 {
-			f.Switch = &option{Value: "fields", Label: "Write the input in fields"}
-		}
+	} else {
+		var list []field
+		list, f.Switch, mode = s.form.view(form, problems)
+		f.Fields = append(f.Fields, list...)
 	}
 	f.More = s.more()
 	for _, list := range [][]field{f.Fields, f.More} {
 		for i := range list {
-			if x := &list[i]; !isInputField(x.Name) {
+			if x := &list[i]; !x.restored {
 				x.restore(form)
-				x.Failed = problems[x.Name]
 			}
 		}
 	}
