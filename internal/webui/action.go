@@ -161,7 +161,7 @@ type Form struct {
 
 // Forms returns the addresses of all forms. The caller of the handler must check the scope of each request.
 func Forms() []Form {
-	all := []Form{{deedPath, belay.ScopeOperate}, {startPath, belay.ScopeSubmit}}
+	all := []Form{{deedPath, belay.ScopeOperate}, {startPath, belay.ScopeSubmit}, {newBulkPath, belay.ScopeOperate}}
 	for i := range actions {
 		all = append(all, Form{"/executions/{id}/" + actions[i].name, actions[i].scope})
 	}
@@ -202,6 +202,7 @@ type actionForm struct {
 	Op                     string
 	Danger                 bool
 	Failed                 string
+	Review                 *bulkReview // what the form would do; nil for most forms
 }
 
 // act shows the form of an action, or carries the action out and goes to the page of the execution.
@@ -329,7 +330,7 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 	if err := op.UnmarshalText([]byte(form.Get("op"))); err != nil || op.IsZero() {
 		return "", incomplete()
 	}
-	to := "/executions/" + e.ID.String() + "?done=" + a.name
+	to := homeOf(e) + "?done=" + a.name
 	c := belay.Control{
 		Execution: e.ID, Action: belay.Action(a.name), Actor: visitorOf(ctx).actor(), Op: op,
 		Reason: formReason(form),

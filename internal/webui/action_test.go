@@ -246,7 +246,8 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 	f := running()
 	f.one.Workflow, f.one.State = "document", belay.Waiting
 	f.tasks = []belay.Task{{
-		ID: "ask", Uses: "approval", State: belay.TaskWaiting, Question: &belay.TaskQuestion{Signal: "a/b?c", Approval: true},
+		ID: "ask", Uses: "approval", State: belay.TaskWaiting,
+		Question: &belay.TaskQuestion{Signal: "a/b?c", Approval: true},
 	}}
 	at := here + id(1).String()
 	links := send(t, f, by(at, nil, belay.ScopeSubmit)).root.class("answer")

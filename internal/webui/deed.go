@@ -2,6 +2,7 @@ package webui
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,6 +34,7 @@ const (
 	ofWorker   = "worker"
 	ofGate     = "gate"
 	ofSchedule = "schedule"
+	ofGroup    = "group"  // the id is a fingerprint
 	ofLetter   = "letter" // the id is that of the execution, a point, and the generation that failed
 )
 
@@ -101,6 +103,38 @@ var deeds = []deed{
 		of: ofLetter, name: "note", label: "Add a note", do: changeLetter(belay.DeadLetterNoted),
 		about: "The dead letter stays open, and everybody who looks at it sees the note.",
 	},
+	{
+		of: ofGroup, name: "note", label: "Add a note to all", do: noteGroup,
+		about: fmt.Sprintf("The open dead letters of the group, the newest %d at most, get the note and stay open.",
+			mostNoted),
+	},
+}
+
+// mostNoted is how many dead letters of a group get a note.
+const mostNoted = 200
+
+// noteGroup adds a note to the open dead letters of a group. A repetition adds no note twice, since the operation ids
+// depend only on the form and the dead letter.
+func noteGroup(ctx context.Context, b belay.Backend, o order) error {
+	if o.reason == "" {
+		return &belay.Error{Code: belay.CodeInvalid, Message: "write the note"}
+	}
+	found, err := b.DeadLetters(ctx, belay.DeadLetterFilter{Fingerprint: o.id, Limit: mostNoted})
+	if err != nil {
+		return err
+	}
+	for i := range found.DeadLetters[:min(len(found.DeadLetters), mostNoted)] {
+		l := &found.DeadLetters[i]
+		op := belay.ChildID(belay.ExecutionID(o.op), l.Generation, "note "+l.Execution.String())
+		_, err := b.ChangeDeadLetter(ctx, belay.DeadLetterChange{
+			Execution: l.Execution, Generation: l.Generation, Action: belay.DeadLetterNoted, Actor: o.actor,
+			Note: o.reason, Op: belay.OpID(op),
+		})
+		if code := belay.CodeOf(err); err != nil && code != belay.CodeConflict && code != belay.CodeNotFound {
+			return err // a letter that was resolved or deleted meanwhile needs no note
+		}
+	}
+	return nil
 }
 
 func changeLetter(a belay.DeadLetterAction) func(context.Context, belay.Backend, order) error {
@@ -157,6 +191,8 @@ func pageOf(of, id string) string {
 		return addressOf("/queues", url.Values{}, "gate", id)
 	case ofSchedule:
 		return "/schedules/" + url.PathEscape(id)
+	case ofGroup:
+		return addressOf("/dead", url.Values{}, "fingerprint", id)
 	case ofLetter:
 		execution, _, _ := strings.Cut(id, ".")
 		return "/executions/" + url.PathEscape(execution)
@@ -226,9 +262,11 @@ func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id str
 		ID: id,
 		UpName: map[string]string{
 			ofWorker: "Workers", ofGate: "Queues and gates", ofSchedule: "Schedules", ofLetter: "Dead letters",
+			ofGroup: "Dead letters",
 		}[d.of],
 		Up: map[string]string{
 			ofWorker: "/workers", ofGate: "/queues", ofSchedule: "/schedules", ofLetter: "/dead",
+			ofGroup: "/dead",
 		}[d.of],
 		Back: pageOf(d.of, id), Post: deedPath, Heading: d.label, Button: d.label, About: d.about, Danger: d.danger,
 		Hidden: []field{{Name: "of", Value: d.of}, {Name: "id", Value: id}, {Name: "do", Value: d.name}},

@@ -97,6 +97,7 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	if visitorOf(ctx).allows(belay.ScopeSubmit) {
 		l.Offers = []offer{{startPath, "Start an execution", false}}
 	}
+	l.Offers = append(l.Offers, bulkOffers(ctx, &f)...)
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
 	}

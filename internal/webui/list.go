@@ -19,6 +19,7 @@ var templateNames = []string{
 	"executions", "execution", "error", "action", "login",
 	"overview", "dead", "letters", "workers", "queues", "gate", "documents",
 	"document", "schedules", "schedule", "webhooks", "webhook", "notifications", "notification",
+	"bulks", "bulk",
 }
 
 // templates returns the templates of all pages by their names. It parses them once.
@@ -26,7 +27,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := make(map[string]*template.Template, len(templateNames))
 	for _, name := range templateNames {
 		all[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html",
-			"templates/fields.html", "templates/"+name+".html"))
+			"templates/fields.html", "templates/review.html", "templates/"+name+".html"))
 	}
 	return all
 })
@@ -38,6 +39,7 @@ func (p *pages) fleet(mux *http.ServeMux) {
 		"/workflows": p.documents, "/workflows/{name}": p.document, "/schedules": p.schedules,
 		"/schedules/{name}": p.schedule, "/webhooks": p.webhooks, "/webhooks/{name}": p.webhook,
 		"/notifications": p.notifications, "/notifications/{name}": p.notification,
+		"/bulks": p.bulks, "/bulks/{id}": p.bulk,
 	} {
 		mux.HandleFunc("GET "+path, p.page(build))
 	}

@@ -30,6 +30,7 @@ type fake struct {
 	unset
 	stored
 	submitter
+	bulker
 	list     func(belay.Filter) (belay.Page, error)
 	one      *belay.Execution
 	why      belay.Explanation
@@ -43,7 +44,8 @@ type fake struct {
 	controls []belay.Control
 	signals  []belay.SignalRequest
 	deeds    []string
-	refusal  error // the error of every action
+	noteOps  []belay.OpID // of changes of dead letters
+	refusal  error        // the error of every action
 }
 
 func (f *fake) Control(_ context.Context, c belay.Control) (belay.Execution, error) {
@@ -76,6 +78,7 @@ func (f *fake) ChangeSchedule(_ context.Context, c belay.ScheduleChange) (belay.
 }
 
 func (f *fake) ChangeDeadLetter(_ context.Context, c belay.DeadLetterChange) (belay.DeadLetter, error) {
+	f.noteOps = append(f.noteOps, c.Op)
 	f.deeds = append(f.deeds, fmt.Sprintf("%s %s.%d by %s: %s %t", c.Action, c.Execution, c.Generation, c.Actor, c.Note,
 		c.Op.IsZero()))
 	return belay.DeadLetter{}, f.refusal

@@ -103,8 +103,16 @@ func (p *pages) signalForm(w http.ResponseWriter, r *http.Request, a *action, e 
 func actionFormOf(a *action, e *belay.Execution) actionForm {
 	at, now := "/executions/"+e.ID.String(), stateOf(e)
 	return actionForm{
-		ID: e.ID.String(), Workflow: nameOf(e), Up: "/executions", UpName: "Executions", Back: at,
+		ID: e.ID.String(), Workflow: nameOf(e), Up: "/executions", UpName: "Executions", Back: homeOf(e),
 		Post: at + "/" + a.name, Heading: a.label, Button: a.label, About: a.about, State: &now, Danger: a.danger,
 		Hidden: []field{{Name: "generation", Value: strconv.Itoa(e.Generation)}}, Op: newOp(),
 	}
+}
+
+// homeOf returns the address of the page of an execution, or of the bulk that it carries out.
+func homeOf(e *belay.Execution) string {
+	if e.Workflow == belay.BulkWorkflow {
+		return bulkPath(e.ID)
+	}
+	return "/executions/" + e.ID.String()
 }

@@ -312,19 +312,9 @@ func (s *starting) submission(form url.Values) (belay.Submission, error) {
 		}
 		x.Priority = n
 	}
-	for l := range strings.Lines(form.Get("labels")) {
-		if l = strings.TrimSpace(l); l == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(l, "=")
-		if _, twice := x.Labels[name]; !ok || name == "" || twice {
-			return refuse("a label is NAME=VALUE, each name once, one in each line; " + excerpt(strconv.Quote(l), 80) +
-				" is not")
-		}
-		if x.Labels == nil {
-			x.Labels = make(map[string]string)
-		}
-		x.Labels[name] = value
+	var err error
+	if x.Labels, err = labelLines(form.Get("labels")); err != nil {
+		return x, err
 	}
 	if text := get("due"); text != "" {
 		at, err := time.Parse(seconds, text)
@@ -336,6 +326,26 @@ func (s *starting) submission(form url.Values) (belay.Submission, error) {
 		x.DueAt = at
 	}
 	return x, nil
+}
+
+// labelLines reads labels, one in each line.
+func labelLines(text string) (map[string]string, error) {
+	var labels map[string]string
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); l == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(l, "=")
+		if _, twice := labels[name]; !ok || name == "" || twice {
+			return nil, &belay.Error{Code: belay.CodeInvalid, Message: "a label is NAME=VALUE, each name once, one " +
+				"in each line; " + excerpt(strconv.Quote(l), 80) + " is not"}
+		}
+		if labels == nil {
+			labels = make(map[string]string)
+		}
+		labels[name] = value
+	}
+	return labels, nil
 }
 
 // startForm shows the form with the values that it has, or has had when it was refused.

@@ -73,6 +73,8 @@ func New(b belay.Backend, o Options) http.Handler {
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET "+deedPath, p.deed)
 	mux.HandleFunc("POST "+deedPath, p.deed)
+	mux.HandleFunc("GET "+newBulkPath, p.newBulk)
+	mux.HandleFunc("POST "+newBulkPath, p.newBulk)
 	mux.HandleFunc("GET "+startPath, p.start)
 	mux.HandleFunc("POST "+startPath, p.start)
 	mux.HandleFunc("GET /login", p.page(p.login))
