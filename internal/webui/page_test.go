@@ -45,7 +45,12 @@ type fake struct {
 	signals  []belay.SignalRequest
 	deeds    []string
 	noteOps  []belay.OpID // of changes of dead letters
-	refusal  error        // the error of every action
+
+	changed   belay.GateChange
+	delivery  belay.WebhookDelivery // the answer to a test or a replay; zero for one that starts an execution
+	putHook   belay.WebhookPut
+	putTarget belay.NotificationTargetPut
+	refusal   error // the error of every action
 }
 
 func (f *fake) Control(_ context.Context, c belay.Control) (belay.Execution, error) {
@@ -68,6 +73,7 @@ func (f *fake) Drain(_ context.Context, w belay.WorkerID) error {
 }
 
 func (f *fake) ChangeGate(_ context.Context, c belay.GateChange) (belay.GateDetail, error) {
+	f.changed = c
 	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Gate, c.Actor, c.Reason, c.Op.IsZero()))
 	return belay.GateDetail{}, f.refusal
 }
@@ -82,6 +88,54 @@ func (f *fake) ChangeDeadLetter(_ context.Context, c belay.DeadLetterChange) (be
 	f.deeds = append(f.deeds, fmt.Sprintf("%s %s.%d by %s: %s %t", c.Action, c.Execution, c.Generation, c.Actor, c.Note,
 		c.Op.IsZero()))
 	return belay.DeadLetter{}, f.refusal
+}
+
+func (f *fake) ChangeWebhook(_ context.Context, c belay.WebhookChange) (belay.WebhookInfo, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Name, c.Actor, c.Reason, c.Op.IsZero()))
+	return belay.WebhookInfo{}, f.refusal
+}
+
+func (f *fake) delivered() (belay.WebhookDelivery, error) {
+	if f.delivery.Outcome != "" {
+		return f.delivery, f.refusal
+	}
+	return belay.WebhookDelivery{Outcome: belay.DeliveryStarted, Execution: id(6)}, f.refusal
+}
+
+func (f *fake) Deliver(_ context.Context, d belay.WebhookEvent) (belay.WebhookDelivery, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("deliver %s %s by %s: %s", d.Webhook, d.By, d.Actor, d.Data))
+	return f.delivered()
+}
+
+func (f *fake) ReplayDelivery(_ context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("replay %s %s by %s", r.Webhook, r.ID, r.Actor))
+	return f.delivered()
+}
+
+func (f *fake) PutWebhook(_ context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
+	f.putHook = p
+	f.deeds = append(f.deeds, fmt.Sprintf("put %s %d by %s: %s", p.Name, p.IfVersion, p.Actor, p.Reason))
+	return belay.WebhookPutResult{}, f.refusal
+}
+
+func (f *fake) ChangeNotificationTarget(
+	_ context.Context, c belay.NotificationTargetChange,
+) (belay.NotificationTargetInfo, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Name, c.Actor, c.Reason, c.Op.IsZero()))
+	return belay.NotificationTargetInfo{}, f.refusal
+}
+
+func (f *fake) TestNotificationTarget(_ context.Context, c belay.NotificationTargetTest) (belay.ExecutionID, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("test %s by %s", c.Name, c.Actor))
+	return id(6), f.refusal
+}
+
+func (f *fake) PutNotificationTarget(
+	_ context.Context, p belay.NotificationTargetPut,
+) (belay.NotificationTargetPutResult, error) {
+	f.putTarget = p
+	f.deeds = append(f.deeds, fmt.Sprintf("put %s %d by %s: %s", p.Name, p.IfVersion, p.Actor, p.Reason))
+	return belay.NotificationTargetPutResult{}, f.refusal
 }
 
 func (f *fake) Signal(_ context.Context, s belay.SignalRequest) error {

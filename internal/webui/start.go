@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -250,11 +249,7 @@ func (s *starting) firstForm() url.Values {
 	if s.base.Priority != 0 {
 		form.Set("priority", strconv.Itoa(s.base.Priority))
 	}
-	var labels []string
-	for _, name := range slices.Sorted(maps.Keys(s.base.Labels)) {
-		labels = append(labels, name+"="+s.base.Labels[name])
-	}
-	form.Set("labels", strings.Join(labels, "\n"))
+	form.Set("labels", labelText(s.base.Labels))
 	return s.form.with(form, s.input, false)
 }
 
@@ -316,16 +311,17 @@ func (s *starting) submission(form url.Values) (belay.Submission, error) {
 	if x.Labels, err = labelLines(form.Get("labels")); err != nil {
 		return x, err
 	}
-	if text := get("due"); text != "" {
-		at, err := time.Parse(seconds, text)
-		if err != nil {
-			if at, err = time.Parse("2006-01-02T15:04", text); err != nil {
-				return refuse("the earliest start has the form 2006-01-02T15:04:05, in UTC")
-			}
-		}
-		x.DueAt = at
+	x.DueAt, err = momentOf(form, "due")
+	return x, err
+}
+
+// labelText returns labels, one in each line.
+func labelText(labels map[string]string) string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		lines = append(lines, name+"="+labels[name])
 	}
-	return x, nil
+	return strings.Join(lines, "\n")
 }
 
 // labelLines reads labels, one in each line.
