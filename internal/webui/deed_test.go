@@ -137,7 +137,7 @@ func TestDeedsThatPagesOffer(t *testing.T) {
 		}
 	}
 	for want, g := range map[string]belay.GateInfo{
-		"auto close open pause": {Kind: belay.GateTarget, Breaker: &belay.Breaker{}},
+		"auto close open pause": {Kind: belay.GateTarget},
 		"limit rate resume":     {Kind: belay.GateQueue, Pause: &belay.GatePaused{}},
 		"limit pause rate unlimit unrate": {Kind: belay.GateWorkflow, Limit: &belay.GateLimited{Set: 1},
 			Rate: &belay.GatePace{Set: true}},

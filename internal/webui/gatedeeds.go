@@ -88,7 +88,7 @@ func gateDeeds(g *belay.GateInfo) []string {
 	if g.Pause != nil {
 		names = []string{"resume"}
 	}
-	if g.Breaker != nil {
+	if g.Breaker != nil || g.Kind == belay.GateTarget {
 		names = append(names, "open", "close", "auto")
 	}
 	lane := g.Kind == belay.GateQueue || g.Kind == belay.GateWorkflow

@@ -86,7 +86,11 @@ func (p *pages) start(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	case repairable(err) || belay.CodeOf(err) == belay.CodeNotFound:
-		p.startForm(w, r, s, form, s.form.mismatches(form, input), err)
+		problems = s.form.mismatches(form, input)
+		if len(problems) > 0 {
+			err = invalidInput()
+		}
+		p.startForm(w, r, s, form, problems, err)
 	default:
 		p.refuse(w, r, err)
 	}

@@ -260,7 +260,7 @@ func TestARefusedStartLosesNothing(t *testing.T) {
 		return []Mismatch{{[]string{"count"}, "too large"}, {[]string{"tree", "a"}, "too deep"}, {nil, "too long"}}
 	}
 	a = send(t, f, by(startPath, form, belay.ScopeSubmit))
-	a.says("Input.count: too large.", "Too large.", "A: too deep.")
+	a.says("Some fields need another value.", "Too large.", "A: too deep.")
 	if a.status != http.StatusUnprocessableEntity || fieldsOnPage(a).Get("f11") != "one\ntwo" {
 		t.Errorf("%d\n%s", a.status, a.body)
 	}
