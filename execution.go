@@ -292,7 +292,45 @@ type Explanation struct {
 	// NextCheck is the time at which the engine has planned its next check of the execution. It is zero
 	// if the engine has planned no check.
 	NextCheck time.Time `json:"next_check,omitzero"`
+	// Remedies are actions of operators that may end the wait or the failure, the most likely first. There are
+	// none if the execution goes on by itself, or if no action of Belay helps.
+	Remedies []Remedy `json:"remedies,omitempty"`
 }
+
+// Remedy is an action of an operator, or a thing at which an operator should look.
+type Remedy struct {
+	Do RemedyAction `json:"do"`
+	// Of and ID name the thing on which the action is.
+	Of RemedyTarget `json:"of"`
+	ID string       `json:"id"`
+	// Signal is the name of the signal to send, for RemedySignal.
+	Signal string `json:"signal,omitempty"`
+	// Title is the action as an order, such as Resume queue "mail". Text says what the action changes, and what a
+	// person should do before, as a part of a sentence.
+	Title string `json:"title"`
+	Text  string `json:"text"`
+}
+
+// RemedyAction is the action of a Remedy: an Action, a GateAction, or one of the following.
+type RemedyAction string
+
+// The actions of remedies that are neither an Action nor a GateAction.
+const (
+	RemedyLook     RemedyAction = "look" // examine the thing, which keeps the execution from going on
+	RemedySignal   RemedyAction = "signal"
+	RemedyUncordon RemedyAction = "uncordon"
+)
+
+// RemedyTarget is a kind of things on which remedies are.
+type RemedyTarget string
+
+// The kinds of things on which remedies are.
+const (
+	RemedyExecution RemedyTarget = "execution"
+	RemedyGate      RemedyTarget = "gate"
+	RemedyWorker    RemedyTarget = "worker"
+	RemedyWorkers   RemedyTarget = "workers" // all workers; the ID is the queue
+)
 
 // Action is an operator's action on an execution.
 type Action string

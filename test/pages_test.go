@@ -52,7 +52,8 @@ func newBrowser(t *testing.T, base string, expected ...string) *browser {
 			if err != nil {
 				return
 			}
-			if m.Type != "debug" && m.Type != "info" && !slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(m.Text, s) }) {
+			known := slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(m.Text, s) })
+			if m.Type != "debug" && m.Type != "info" && !known {
 				b.complain("the console says " + string(m.Type) + ": " + m.Text + " " + m.URL)
 			}
 		}

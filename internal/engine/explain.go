@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,6 +130,22 @@ func (x *explainer) fact(format string, args ...any) {
 	x.out.Facts = append(x.out.Facts, fmt.Sprintf(format, args...))
 }
 
+// remedy adds an action to the explanation.
+func (x *explainer) remedy(do belay.RemedyAction, of belay.RemedyTarget, id, title, format string, args ...any) {
+	x.out.Remedies = append(x.out.Remedies, belay.Remedy{Do: do, Of: of, ID: id, Title: title,
+		Text: fmt.Sprintf(format, args...)})
+}
+
+// self adds an action on the explained execution.
+func (x *explainer) self(do belay.Action, title, format string, args ...any) {
+	x.remedy(belay.RemedyAction(do), belay.RemedyExecution, x.rec.Execution.ID.String(), title, format, args...)
+}
+
+// look adds another execution that should be examined.
+func (x *explainer) look(id belay.ExecutionID, title, text string) {
+	x.remedy(belay.RemedyLook, belay.RemedyExecution, id.String(), title, "%s", text)
+}
+
 func (x *explainer) explain() {
 	e := x.rec.Execution
 	x.out.Execution, x.out.State = e.ID, e.State
@@ -165,11 +182,24 @@ func (x *explainer) explain() {
 		for _, c := range x.children {
 			x.fact("its child %s, workflow %s, is %s; `belay explain %s` says why", c.Execution.ID, c.Execution.Workflow,
 				c.Execution.State, c.Execution.ID)
+			if x.waitsForChild() {
+				x.look(c.Execution.ID, "Open the child "+c.Execution.Workflow,
+					"shows why the child has not ended")
+			}
 		}
 	}
 	if e.Checkpoints > 0 && !e.State.Terminal() {
 		x.fact("checkpoints saved: %d; the next run continues after them", e.Checkpoints)
 	}
+}
+
+// waitsForChild reports whether the execution waits for the end of a child.
+func (x *explainer) waitsForChild() bool {
+	if x.rec.Execution.State != belay.Waiting || x.view.Reason == nil {
+		return false
+	}
+	_, named := signalName(x.view.Reason.Text)
+	return !named && slices.Contains([]string{"child", "signal"}, x.view.Reason.Code)
 }
 
 // limits says how many attempts the execution has used, and when a time limit ends it.
@@ -197,8 +227,10 @@ func (x *explainer) ended(e *machine.Execution) {
 		x.out.Summary = fmt.Sprintf("It was cancelled, %s ago.", ago(x.now, e.FinishedAt))
 		x.deed("cancel", "cancelled")
 		x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
+		x.self(belay.ActionRetry, "Retry", "runs it again; finished steps keep their results")
 	}
 	if e.Class != 0 {
+		x.out.Summary = fmt.Sprintf("It has %s, %s ago: %s.", e.State, ago(x.now, e.FinishedAt), headline(e.Message))
 		x.fact("the error is %s: %s", e.Class, e.Message)
 		if e.FailedBy != 0 {
 			x.fact("it was ended by the %s of Belay, not by its owner", e.FailedBy)
@@ -206,9 +238,42 @@ func (x *explainer) ended(e *machine.Execution) {
 		if e.State == belay.Failed {
 			x.fact("`belay get %s` shows its runs with their errors", e.ID)
 			x.fact("`belay retry %s` runs it again; finished steps keep their results", e.ID)
+			x.again(e)
 		}
 	}
 }
+
+// headline is the beginning of the first line of an error, for the summary.
+func headline(message string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(message), "\n")
+	line = strings.TrimRight(strings.TrimSpace(line), ".")
+	if most := 200; len(line) > most {
+		line = strings.ToValidUTF8(line[:most], "") + "…"
+	}
+	return line
+}
+
+// again adds the actions that run a failed execution again, the one that suits its error first.
+func (x *explainer) again(e *machine.Execution) {
+	retry := func() {
+		x.self(belay.ActionRetry, "Retry", "runs it again with the same input: repair the cause before")
+	}
+	requeue := func() {
+		x.self(belay.ActionRequeue, "Run with another input",
+			"runs it again from its beginning, with an input that you correct; effects of finished steps outside of "+
+				"Belay may happen again")
+	}
+	if e.Class == belay.ClassPermanent {
+		requeue()
+		retry()
+		return
+	}
+	retry()
+	requeue()
+}
+
+// slowProgress is the time without progress after which an explanation offers to take a run from its owner.
+const slowProgress = time.Minute
 
 func (x *explainer) running(e *machine.Execution) {
 	x.out.Summary = fmt.Sprintf("It has run for %s, with token %d.", ago(x.now, e.RunAt), e.Token)
@@ -235,6 +300,11 @@ func (x *explainer) running(e *machine.Execution) {
 		}
 	}
 	x.fact("it last made progress %s ago", ago(x.now, e.ProgressAt))
+	if x.now.Sub(e.ProgressAt) >= slowProgress && e.CancelBy == 0 {
+		x.self(belay.ActionSteal, "Take it from its owner",
+			"lets another worker continue it from its last checkpoint, if its owner hangs")
+		x.self(belay.ActionCancel, "Cancel", "ends it")
+	}
 	if e.CancelBy != 0 {
 		x.deed("cancel", "cancelled")
 		x.fact("its run must end within %s; then Belay ends it", ago(e.CancelBy, x.now))
@@ -242,6 +312,7 @@ func (x *explainer) running(e *machine.Execution) {
 	if e.PauseRequested {
 		x.deed("pause", "paused")
 		x.fact("it pauses at its next step; `belay resume %s` takes the pause back", e.ID)
+		x.self(belay.ActionResume, "Resume", "takes the pause back")
 	}
 }
 

@@ -83,11 +83,13 @@ func (x *explainer) gated() {
 	x.out.Summary = "It waits, since " + x.shut(g) + "."
 	x.place(e, g)
 	x.fact("`belay gates get %s` shows the gate", machine.ShellWord(string(g.ID)))
+	x.remedy(belay.RemedyLook, belay.RemedyGate, string(g.ID), "Look at "+named(g), "shows why it is shut, and which "+
+		"executions have passed it or wait")
 	for i := range x.gates[1:] {
 		other := &x.gates[1+i]
 		n := len(x.out.Facts)
 		why := x.shut(other)
-		x.out.Facts = slices.Insert(x.out.Facts, n, "when this gate is open, it waits again, since "+why)
+		x.out.Facts = slices.Insert(x.out.Facts, n, "when this gate lets it through, it waits again, since "+why)
 	}
 	if e.DueAt != 0 && e.DueAt < x.now {
 		x.fact("it has been due for %s; this wait uses up no attempt", ago(x.now, e.DueSince()))
@@ -158,6 +160,7 @@ func (x *explainer) paused(g *belay.GateDetail) {
 		x.fact("the pause ends by itself in %s", ago(machine.At(g.Pause.Until), x.now))
 	}
 	x.fact("`belay resume --%s %s` ends the pause now", g.Kind, machine.ShellWord(g.Name))
+	x.gate(belay.GateResume, g, "Resume "+named(g), "ends the pause for all executions that wait here")
 }
 
 // deed describes an operator's action on a gate: the operator, the time and the reason.
@@ -176,6 +179,8 @@ func (x *explainer) broken(g *belay.GateDetail) {
 		x.fact("%s", deed(b.By, "opened", b.OpenedAt, b.Reason, x.now))
 		x.fact("it stays open until a person changes it")
 		x.fact("`belay breakers auto %s` closes it and lets it work by itself again", name)
+		x.gate(belay.GateAutomatic, g, "Close the breaker of "+named(g),
+			"lets executions through again; from then on the breaker opens and closes by itself")
 		return
 	case b.State == string(machine.BreakerHalfOpen):
 		x.fact("it opened because runs failed; now one run after the other tries the target, and %d of them %s "+
@@ -194,7 +199,17 @@ func (x *explainer) broken(g *belay.GateDetail) {
 	}
 	x.fact("find out whether the target works; if it does, `belay breakers close %s` lets all runs through, until "+
 		"`belay breakers auto %s`", name, name)
+	x.gate(belay.GateForceClosed, g, "Force the breaker closed", "lets all runs through: check that the target works "+
+		"before")
 }
+
+// gate adds an action on a gate.
+func (x *explainer) gate(do belay.GateAction, g *belay.GateDetail, title, text string) {
+	x.remedy(belay.RemedyAction(do), belay.RemedyGate, string(g.ID), title, "%s", text)
+}
+
+// named names a gate, as in queue "mail".
+func named(g *belay.GateDetail) string { return fmt.Sprintf("%s %q", g.Kind, g.Name) }
 
 // full says who set a limit whose places are taken, which executions have the places, and which
 // command changes the limit.
@@ -205,15 +220,18 @@ func (x *explainer) full(g *belay.GateDetail) {
 	}
 	for _, h := range first(g.Holders) {
 		x.fact("%s has a place%s", h, x.doing(h))
+		x.look(h, "Open "+x.nameOf(h), "shows what this execution does, which has a place")
 	}
 	if more := g.Held - len(first(g.Holders)); more > 0 {
 		x.fact("%d more have a place", more)
 	}
 	x.fact("a place becomes free when one of these %ss ends; `belay explain ID` says why one of them has not ended yet",
 		unit)
+	x.gate(belay.GateSetLimit, g, "Change "+named(g), "allows more at a time")
 	switch name := machine.GateWord(g.ID); g.Limit.Set {
 	case 0:
-		x.fact("the executions that name the limit set it to %d; `belay limits set %s MAX` allows more", g.Limit.Max, name)
+		x.fact("the limit is %d, as the executions say that name it; `belay limits set %s MAX` allows more", g.Limit.Max,
+			name)
 	default:
 		what := fmt.Sprintf("the limit to %d", g.Limit.Max)
 		x.fact("%s", setBy(g.Limit.By, what, g.Limit.Since, g.Limit.Reason, x.now))
@@ -239,6 +257,16 @@ func (x *explainer) doing(id belay.ExecutionID) string {
 	return ""
 }
 
+// nameOf names the holder of a place by its workflow, if Explain has read it.
+func (x *explainer) nameOf(id belay.ExecutionID) string {
+	for _, h := range x.holders {
+		if h.Execution.ID == id {
+			return h.Execution.Workflow
+		}
+	}
+	return id.String()
+}
+
 // spent explains a rate that lets no further run start now: it says who set the rate, when the next
 // run may start, and which command changes the rate.
 func (x *explainer) spent(g *belay.GateDetail) {
@@ -247,6 +275,7 @@ func (x *explainer) spent(g *belay.GateDetail) {
 	} else {
 		x.fact("the next run may start in %s", ago(machine.At(g.Until), x.now))
 	}
+	x.gate(belay.GateSetRate, g, "Change "+named(g), "allows more per "+brief(g.Rate.Per.D()))
 	switch name := machine.GateWord(g.ID); {
 	case !g.Rate.Set:
 		x.fact("the executions that name the rate set it; `belay rates set %s MAX/TIME` allows more", name)

@@ -59,6 +59,7 @@ func swapWorkflow(r *belay.GateResourceInfo) string {
 func (x *explainer) users(g *belay.GateDetail) {
 	for _, h := range first(g.Holders) {
 		x.fact("%s uses the resource%s", h, x.doing(h))
+		x.look(h, "Open "+x.nameOf(h), "shows what this execution does, which uses the resource")
 	}
 	if more := g.Held - len(first(g.Holders)); more > 0 {
 		x.fact("%d more use the resource", more)
@@ -111,4 +112,5 @@ func (x *explainer) swapping(r *belay.GateResourceInfo) {
 	}
 	x.fact("%s has been changing the mode for %s%s", s.Execution, ago(x.now, machine.At(s.Since)), text)
 	x.fact("`belay explain %s` says why it has not ended yet", s.Execution)
+	x.look(s.Execution, "Open the change of the mode", "shows why it has not ended")
 }

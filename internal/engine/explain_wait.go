@@ -31,7 +31,7 @@ func (x *explainer) resting(e *machine.Execution) {
 	case r.Code == "signal":
 		x.signal(e)
 	case r.Code == "child":
-		x.out.Summary = fmt.Sprintf("It waits for the end of a child: %s.", r.Text)
+		x.out.Summary = fmt.Sprintf("It waits for the end of a child: %s%s.", r.Text, x.childState())
 		x.since(e)
 		x.timeout(e, "the child has ended")
 	case r.Code == "delayed":
@@ -54,6 +54,19 @@ func (x *explainer) resting(e *machine.Execution) {
 	x.claimable(e)
 }
 
+// childState says in which state the only child is that has not ended; "" if there are several.
+func (x *explainer) childState() string {
+	if len(x.children) != 1 {
+		return ""
+	}
+	c := x.children[0].Execution
+	text := ", which is " + c.State.String()
+	if c.ReasonText != "" {
+		text += " for " + c.ReasonText
+	}
+	return text
+}
+
 // pausedByPerson explains an execution that is paused by an operator or because its budget is spent.
 func (x *explainer) pausedByPerson(e *machine.Execution) {
 	if !e.SpentBy.IsZero() {
@@ -61,11 +74,19 @@ func (x *explainer) pausedByPerson(e *machine.Execution) {
 		x.since(e)
 		x.fact("`belay budget %s --cost TOKENS` raises the budget; then this execution continues", e.SpentBy)
 		x.fact("`belay cancel %s` ends it", e.ID)
+		x.remedy(belay.RemedyAction(belay.ActionBudget), belay.RemedyExecution, e.SpentBy.String(), "Change the budget",
+			"continues the execution, if the new budget is higher than the cost so far")
+		x.self(belay.ActionCancel, "Cancel", "ends it")
 		return
 	}
 	x.out.Summary = fmt.Sprintf("It is paused; before that it was %s.", e.PausedFrom)
 	x.deed("pause", "paused")
 	x.fact("it stays paused until a person resumes it: `belay resume %s`", e.ID)
+	if e.ReasonText == "" {
+		x.self(belay.ActionResume, "Resume", "ends the pause")
+	} else {
+		x.self(belay.ActionResume, "Resume", "ends the pause; its wait goes on, for %s", e.ReasonText)
+	}
 	if e.ReasonText != "" {
 		x.fact("its wait before the pause: %s", e.ReasonText)
 	}
@@ -87,6 +108,7 @@ func (x *explainer) scheduled(e *machine.Execution) {
 		x.fact("if the worker does not accept it within %s, it is taken back", ago(e.CheckAt, x.now))
 	}
 	x.fact("`belay lock steal %s --reason WHY` takes it back now, and another worker claims it", e.ID)
+	x.self(belay.ActionSteal, "Take it from the worker", "takes it back now, and another worker claims it")
 }
 
 // signal explains an execution that waits for a signal.
@@ -104,6 +126,9 @@ func (x *explainer) signal(e *machine.Execution) {
 		} else {
 			x.fact("`belay signal %s %s` sends this signal", e.ID, machine.ShellWord(name))
 		}
+		x.out.Remedies = append(x.out.Remedies, belay.Remedy{Do: belay.RemedySignal, Of: belay.RemedyExecution,
+			ID: e.ID.String(), Signal: name, Title: fmt.Sprintf("Send %q", name),
+			Text: "sends the signal for which it waits: in the place of its usual sender"})
 	}
 	x.unread()
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ func (x *explainer) queued(e *machine.Execution) {
 			hasHave(free))
 		return
 	}
+	x.out.Summary = strings.TrimSuffix(x.out.Summary, ".") + ": " + c.lack(e) + "."
 	x.stuck(e, c)
 }
 
@@ -43,6 +45,21 @@ type claimers struct {
 
 // able is the number of workers that take executions like this one.
 func (c *claimers) able() int { return len(c.free) + len(c.busy) + len(c.barred) }
+
+// lack says in a few words why no worker claims the execution.
+func (c *claimers) lack(e *machine.Execution) string {
+	switch {
+	case c.able() == 0 && len(c.unfit) == 0:
+		return "no worker is connected"
+	case c.able() == 0:
+		return fmt.Sprintf("no connected worker takes workflow %q from queue %q", e.Workflow, e.Queue)
+	case c.able() == 1 && len(c.barred) == 1:
+		return fmt.Sprintf("the only worker that can run it, %q, is %s", c.barred[0].Spec.Name, c.barred[0].State)
+	case len(c.busy) > 0:
+		return "the workers that can run it have no free slot"
+	}
+	return "the workers that can run it claim nothing now"
+}
 
 // claimers groups the connected workers. The owners of locks are not workers.
 func (x *explainer) claimers() *claimers {
@@ -79,6 +96,8 @@ func (x *explainer) claimable(e *machine.Execution) {
 
 // stuck says why none of the workers claims the execution, and how to change that.
 func (x *explainer) stuck(e *machine.Execution, c *claimers) {
+	defer x.remedy(belay.RemedyLook, belay.RemedyWorkers, e.Queue, "Look at the workers",
+		"shows what each worker takes and runs")
 	if len(x.workers) == maxExplained {
 		x.fact("more workers are connected than were searched: only the newest %d were", maxExplained)
 	}
@@ -86,7 +105,7 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 		x.unfit(e, c.unfit)
 		return
 	}
-	x.fact("no worker that could run it claims now: %s", c.counts())
+	x.fact("of the workers that can run it, none claims now: %s", c.counts())
 	for _, w := range first(c.barred) {
 		switch w.State {
 		case belay.WorkerCordoned:
@@ -97,6 +116,9 @@ func (x *explainer) stuck(e *machine.Execution, c *claimers) {
 			}
 			if _, failure := w.Failing(); failure == "" {
 				x.fact("`belay workers uncordon %s` lets this worker claim again", w.ID)
+				x.remedy(belay.RemedyUncordon, belay.RemedyWorker, w.ID.String(),
+					fmt.Sprintf("Uncordon worker %q", w.Spec.Name),
+					"lets the worker claim again, this execution and others: repair the reason of the cordon before")
 				continue
 			}
 			x.unhealthy(w)
@@ -169,10 +191,36 @@ func (x *explainer) unfit(e *machine.Execution, connected []store.WorkerRow) {
 		return
 	}
 	x.fact("it starts as soon as a worker connects that takes %s; start such a worker", wanted)
+	if command := workerCommand(e, x.lane().Labels); command != "" {
+		x.fact("`%s` starts one", command)
+	}
 	if len(connected) > 0 {
 		x.fact("`belay workers ls -o json` shows what each worker takes; if the submission is wrong, "+
 			"`belay cancel %s` and submit it again", e.ID)
 	}
+}
+
+// workerCommand is the command that starts a worker for an execution of a built-in workflow; "" for another workflow,
+// whose worker is a program of its authors.
+func workerCommand(e *machine.Execution, labels map[string]string) string {
+	command := "belay worker --server URL"
+	if strings.HasPrefix(e.Queue, "run:") { // only the command belay run takes executions from such a queue
+		return ""
+	}
+	switch e.Workflow {
+	case "command":
+	case "http":
+		command += " --http-concurrency 20"
+	default:
+		return ""
+	}
+	if e.Queue != "default" {
+		command += " --queue " + machine.ShellWord(e.Queue)
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		command += " --label " + machine.ShellWord(name+"="+labels[name])
+	}
+	return command
 }
 
 // mismatches counts the connected workers by the first reason for which they do not take the

@@ -28,6 +28,8 @@ func twins(id string) []twin {
 		{"/executions/" + id + "/steal", "", "POST", "/v1/executions/" + id + "/lock/steal", `{"reason": "x"}`},
 		{"/executions/" + id + "/delete", "", "DELETE", "/v1/executions/" + id, ""},
 	}
+	all = append(all, twin{"/executions/" + id + "/budget", "cost=5", "POST", "/v1/executions/" + id + "/budget",
+		`{"budget": {"cost": 5}}`})
 	for _, a := range []string{"pause", "resume", "retry", "requeue", "fork", "preempt", "cancel", "quarantine"} {
 		all = append(all, twin{"/executions/" + id + "/" + a, "generation=1&input=1", "POST",
 			"/v1/executions/" + id + "/" + a, `{}`})

@@ -71,7 +71,10 @@ var actions = []action{
 		name: "resume", scope: belay.ScopeOperate, label: "Resume",
 		done:  "The execution goes on.",
 		about: "The execution continues where it was paused.", fields: []field{reasonField},
-		offered: func(e *belay.Execution) bool { return e.State == belay.Paused || e.PauseRequested },
+		offered: func(e *belay.Execution) bool {
+			spent := e.Reason != nil && e.Reason.Code == "budget" // only another budget helps
+			return (e.State == belay.Paused || e.PauseRequested) && !spent
+		},
 	},
 	{
 		name: "pause", scope: belay.ScopeOperate, label: "Pause",
@@ -80,6 +83,14 @@ var actions = []action{
 		fields: []field{reasonField}, offered: func(e *belay.Execution) bool {
 			return unended(e) && e.State != belay.Paused && !e.PauseRequested && e.CancelBy.IsZero()
 		},
+	},
+	{
+		name: "budget", scope: belay.ScopeOperate, label: "Change the budget",
+		done: "The execution has the new budget.",
+		about: "The execution and its descendants pause when their cost reaches the budget. Those that are paused because " +
+			"the budget is spent continue if the new one is higher than their cost.",
+		fields:  []field{{Name: "cost", Kind: "line", Label: "Budget in tokens", Required: true}, reasonField},
+		offered: func(e *belay.Execution) bool { return unended(e) && e.Budget != nil },
 	},
 	{
 		name: "retry", scope: belay.ScopeOperate, label: "Retry",
@@ -258,18 +269,27 @@ func incomplete() error {
 	return &belay.Error{Code: belay.CodeMalformed, Message: "the form is not complete; open it again"}
 }
 
+// actionNamed returns the action of a name; nil if there is none.
+func actionNamed(name string) *action {
+	i := slices.IndexFunc(actions, func(a action) bool { return a.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &actions[i]
+}
+
 // find returns the action that an address names, and its execution.
 func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Execution, error) {
-	i := slices.IndexFunc(actions, func(a action) bool { return a.name == r.PathValue("action") })
+	a := actionNamed(r.PathValue("action"))
 	id, err := belay.ParseExecutionID(r.PathValue("id"))
-	if i < 0 || err != nil {
+	if a == nil || err != nil {
 		return nil, nil, nothingThere()
 	}
-	if s := actions[i].scope; !visitorOf(ctx).allows(s) {
-		return nil, nil, lacks(s)
+	if !visitorOf(ctx).allows(a.scope) {
+		return nil, nil, lacks(a.scope)
 	}
 	e, err := p.backend.Execution(ctx, id)
-	return &actions[i], &e, err
+	return a, &e, err
 }
 
 // form shows the form of an action. sent and failed are set after the action was refused.
@@ -279,7 +299,7 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 	f.Fields = slices.Clone(a.fields)
 	for i := range f.Fields {
 		x := &f.Fields[i]
-		x.Value, x.Choices = p.preset(r.Context(), e, x.Name)
+		x.Value, x.Choices = p.preset(r, e, x.Name)
 		if sent != nil {
 			x.Value = sent.Get(x.Name)
 		}
@@ -304,12 +324,14 @@ func (p *pages) showForm(w http.ResponseWriter, r *http.Request, f actionForm, f
 }
 
 // preset returns the value that a field has at first, and suggestions.
-func (p *pages) preset(ctx context.Context, e *belay.Execution, name string) (string, []string) {
+func (p *pages) preset(r *http.Request, e *belay.Execution, name string) (string, []string) {
 	switch {
 	case name == "input":
 		return inputText(e.Input), nil
+	case name == "cost" && e.Budget != nil:
+		return e.Budget.Cost.String(), nil
 	case name == "from" || name == "at":
-		events, err := p.backend.Events(ctx, belay.EventQuery{
+		events, err := p.backend.Events(r.Context(), belay.EventQuery{
 			Execution: e.ID, After: max(0, e.Seq-historySize), Limit: historySize,
 		})
 		var names []string
@@ -322,6 +344,19 @@ func (p *pages) preset(ctx context.Context, e *belay.Execution, name string) (st
 		return "", names
 	}
 	return "", nil
+}
+
+// awaited returns the name of the signal for which an execution waits; empty if it waits for none.
+func (p *pages) awaited(ctx context.Context, id belay.ExecutionID) string {
+	why, err := p.backend.Explain(ctx, id)
+	if err != nil {
+		return "" // the person can enter the name
+	}
+	i := slices.IndexFunc(why.Remedies, func(r belay.Remedy) bool { return r.Do == belay.RemedySignal })
+	if i < 0 {
+		return ""
+	}
+	return why.Remedies[i].Signal
 }
 
 // carryOut carries an action out, and returns the address of the page to which the browser goes.
@@ -343,7 +378,12 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 			return "", err
 		}
 		c.Input, c.KeepResults = input, form.Get("keep") != ""
-	case belay.ActionRetry:
+	case belay.ActionBudget:
+		cost, err := belay.ParseCost(strings.TrimSpace(form.Get("cost")))
+		if err != nil {
+			return "", &belay.Error{Code: belay.CodeInvalid, Message: "this is no budget: " + err.Error()}
+		}
+		c.Budget = &belay.Budget{Cost: cost}
 	default:
 	}
 	if c.Action == belay.ActionRequeue || c.Action == belay.ActionRetry {
@@ -409,11 +449,14 @@ func doneNote(q url.Values) string {
 	case "started":
 		return "A form or submission with the same idempotency key has started this execution before."
 	}
-	i := slices.IndexFunc(actions, func(a action) bool { return a.name == q.Get("done") })
-	if i < 0 {
-		return ""
+	if a := actionNamed(q.Get("done")); a != nil {
+		return a.done
 	}
-	return actions[i].done
+	of, name, _ := strings.Cut(q.Get("done"), ".")
+	if d := deedNamed(of, name); d != nil {
+		return "Done: " + d.label + "."
+	}
+	return ""
 }
 
 // refuse shows the page of an error.

@@ -97,6 +97,9 @@ func TestActionsReachTheBackend(t *testing.T) {
 		}
 		form := formOf(t, f, a.name, a.scope)
 		form.Set("reason", " because ")
+		if form.Has("cost") {
+			form.Set("cost", "12.5")
+		}
 		for name, value := range map[string]string{
 			"signal": "approve", "payload": `{"ok": true}`, "from": "test", "at": "test",
 		} {
@@ -129,6 +132,7 @@ func TestActionsReachTheBackend(t *testing.T) {
 			t.Errorf("the action is %+v", c)
 		}
 		if a.name == "requeue" && (c.Generation != 1 || !same(c.Input, f.one.Input)) ||
+			a.name == "budget" && c.Budget.Cost.String() != "12.5" ||
 			a.name == "retry" && c.From != "test" || a.name == "fork" && c.At != "test" {
 			t.Errorf("the action is %+v", c)
 		}
@@ -253,6 +257,10 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 	links := send(t, f, by(at, nil, belay.ScopeSubmit)).root.class("answer")
 	if len(links) != 1 || len(send(t, f, by(at, nil, belay.ScopeOperate)).root.class("answer")) != 0 {
 		t.Fatalf("%d links to a form", len(links))
+	}
+	f.why.Remedies = []belay.Remedy{{Do: belay.RemedySignal, Signal: "a/b?c"}}
+	if got := fieldsOnPage(send(t, f, by(at+"/signal", nil, belay.ScopeSubmit))); got.Get("approval") != "yes" {
+		t.Errorf("without a name the form is %v", got)
 	}
 	page := send(t, f, by(links[0].attr["href"], nil, belay.ScopeSubmit))
 	form := fieldsOnPage(page)

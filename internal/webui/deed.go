@@ -88,11 +88,33 @@ func deedsOn(ctx context.Context, of, id string, names ...string) []offer {
 	var all []offer
 	for i := range deeds {
 		if d := &deeds[i]; d.of == of && slices.Contains(names, d.name) && d.allowed(visitorOf(ctx)) {
-			at := deedPath + "?" + url.Values{"of": {of}, "id": {id}, "do": {d.name}}.Encode()
-			all = append(all, offer{at, d.label, d.danger})
+			all = append(all, offer{d.address(id), d.label, d.danger})
 		}
 	}
 	return all
+}
+
+// address returns the address of the form of a deed on a thing.
+func (d *deed) address(id string) string {
+	return deedPath + "?" + url.Values{"of": {d.of}, "id": {id}, "do": {d.name}}.Encode()
+}
+
+// deedNamed returns the deed of a name on a kind of thing; nil if there is none.
+func deedNamed(of, name string) *deed {
+	i := slices.IndexFunc(deeds, func(d deed) bool { return d.of == of && d.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &deeds[i]
+}
+
+// backTo returns the page to which the browser goes after a deed: that of the execution whose page offered the deed,
+// which the field "back" of the form names, or that of the thing.
+func backTo(form url.Values, of, id string) string {
+	if execution, err := belay.ParseExecutionID(form.Get("back")); err == nil {
+		return "/executions/" + execution.String()
+	}
+	return pageOf(of, id)
 }
 
 // deed shows the form of a deed, or carries the deed out and goes to the page of the thing.
@@ -108,19 +130,18 @@ func (p *pages) deed(w http.ResponseWriter, r *http.Request) {
 		from = r.URL.Query()
 	}
 	of, id := from.Get("of"), from.Get("id")
-	i := slices.IndexFunc(deeds, func(d deed) bool { return d.of == of && d.name == from.Get("do") })
+	d := deedNamed(of, from.Get("do"))
 	switch v := visitorOf(ctx); {
-	case i < 0 || id == "" || len(id) > 1000:
+	case d == nil || id == "" || len(id) > 1000:
 		p.refuse(w, r, nothingThere())
 		return
 	case !v.allows(belay.ScopeOperate):
 		p.refuse(w, r, lacks(belay.ScopeOperate))
 		return
-	case !deeds[i].allowed(v):
-		p.refuse(w, r, lacks(deeds[i].also))
+	case !d.allowed(v):
+		p.refuse(w, r, lacks(d.also))
 		return
 	}
-	d := &deeds[i]
 	if form == nil {
 		first := url.Values{}
 		if d.preset != nil {
@@ -130,6 +151,7 @@ func (p *pages) deed(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
+		first.Set("back", from.Get("back"))
 		p.deedForm(w, r, d, id, first, nil)
 		return
 	}
@@ -141,12 +163,20 @@ func (p *pages) deed(w http.ResponseWriter, r *http.Request) {
 	switch to, err := d.do(ctx, p.backend, o); {
 	case err == nil:
 		w.Header().Set("Cache-Control", "no-store")
-		http.Redirect(w, r, cmp.Or(to, pageOf(of, id)), http.StatusSeeOther)
+		http.Redirect(w, r, cmp.Or(to, doneAt(backTo(form, of, id), d)), http.StatusSeeOther)
 	case repairable(err):
 		p.deedForm(w, r, d, id, form, err)
 	default:
 		p.refuse(w, r, err)
 	}
+}
+
+// doneAt adds the deed that was carried out to the address of the page of an execution, which shows a note about it.
+func doneAt(address string, d *deed) string {
+	if !strings.HasPrefix(address, "/executions/") {
+		return address
+	}
+	return address + "?" + url.Values{"done": {d.of + "." + d.name}}.Encode()
 }
 
 func formReason(form url.Values) string {
@@ -165,9 +195,12 @@ var upOf = map[string]option{
 func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id string, form url.Values, failed error) {
 	up := upOf[d.of]
 	f := actionForm{
-		ID: id, Up: up.Value, UpName: up.Label, Back: pageOf(d.of, id), Post: deedPath, Heading: d.label,
-		Button: d.label, About: d.about, Danger: d.danger, Op: newOp(),
+		ID: id, Up: up.Value, UpName: up.Label, Back: backTo(form, d.of, id), Post: deedPath,
+		Heading: d.label, Button: d.label, About: d.about, Danger: d.danger, Op: newOp(),
 		Hidden: []field{{Name: "of", Value: d.of}, {Name: "id", Value: id}, {Name: "do", Value: d.name}},
+	}
+	if execution, err := belay.ParseExecutionID(form.Get("back")); err == nil {
+		f.Hidden = append(f.Hidden, field{Name: "back", Value: execution.String()})
 	}
 	for _, x := range d.fields {
 		x.Options = slices.Clone(x.Options)

@@ -47,6 +47,9 @@ func TestDeedsReachTheBackend(t *testing.T) {
 		}
 		got := send(t, f, by(deedPath, form, needs...))
 		to := cmp.Or(pages[d.of+" "+d.name], pages[d.of])
+		if d.of == ofLetter {
+			to += "?done=letter." + d.name
+		}
 		if got.status != http.StatusSeeOther || got.header.Get("Location") != to || len(f.deeds) != 1 {
 			t.Errorf("%s %s: %d to %q, %v\n%s", d.of, d.name, got.status, got.header.Get("Location"), f.deeds, got.body)
 			continue
@@ -103,7 +106,8 @@ func TestHostileAddressesOfDeeds(t *testing.T) {
 			ofWebhook: "test", ofDelivery: "replay", ofTarget: "pause",
 		} {
 			text := percent(s)
-			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&id=" + text
+			q := deedPath + "?of=" + of + "&do=" + do + "&op=" + text + "&reason=" + text + "&back=" + text
+			q += "&id=" + text
 			checkTame(t, send(t, f, by(q, nil, belay.ScopeOperate)))
 			checkTame(t, send(t, f, by(q, url.Values{"reason": {s}}, belay.ScopeOperate)))
 		}
@@ -129,7 +133,7 @@ func TestDeedsThatPagesOffer(t *testing.T) {
 		t.Errorf("a reader is offered %s", got)
 	}
 	for state, want := range map[belay.WorkerState]string{
-		belay.WorkerOpen: "Cordon, Drain", belay.WorkerCordoned: "Allow it to claim, Drain", belay.WorkerDraining: "",
+		belay.WorkerOpen: "Cordon, Drain", belay.WorkerCordoned: "Uncordon, Drain", belay.WorkerDraining: "",
 	} {
 		f.workers[0].State = state
 		if got := on(belay.ScopeOperate); got != want {

@@ -20,7 +20,7 @@ var commonDeeds = []deed{
 		about: "The worker claims nothing more until an operator allows it again. Its present runs go on.",
 	},
 	{
-		of: ofWorker, name: "uncordon", label: "Allow it to claim", do: cordon(true),
+		of: ofWorker, name: "uncordon", label: "Uncordon", do: cordon(true),
 		about: "The worker claims executions again.",
 	},
 	{

@@ -45,8 +45,9 @@ type detail struct {
 	Later    string
 	Log      *logTail
 
-	Offers []offer
-	Done   string // a note about the action that was carried out
+	Remedies []remedy
+	Offers   []offer
+	Done     string // a note about the action that was carried out
 
 	Live   string // the address that turns reloading on or off; empty when the execution has ended
 	IsLive bool
@@ -82,6 +83,7 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	now := p.options.Now()
 	d := detailOf(&e, &why, now)
 	d.Owner = ownerOf(&e, sessions, now)
+	d.Remedies = remediesFor(ctx, &why)
 	d.Offers, d.Done = offers(ctx, &e), doneNote(r.URL.Query())
 	if err := p.history(ctx, r.URL.Query(), &e, sessions, d); err != nil {
 		return view{}, err

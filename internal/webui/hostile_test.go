@@ -39,7 +39,11 @@ func poisoned(s string) *fake {
 	e.Input, e.Output = raw, json.RawMessage(`"`+s+`"`)
 	e.Error = &belay.Failure{Class: belay.ClassPermanent, Message: s, Stack: s}
 	e.Reason = &belay.Reason{Code: s, Text: s}
-	f.why = belay.Explanation{Summary: s, Facts: []string{s, "`" + s + "`", s}}
+	f.why = belay.Explanation{Summary: s, Facts: []string{s, "`" + s + "`", s}, Remedies: []belay.Remedy{
+		{Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: s, Signal: s, Title: s, Text: s},
+		{Do: "resume", Of: belay.RemedyGate, ID: s, Title: s, Text: s},
+		{Do: belay.RemedyLook, Of: belay.RemedyGate, ID: s, Title: s, Text: s},
+	}}
 	w := &f.workers[0]
 	w.Name, w.Process.Host = s, s
 	for i := range f.events {

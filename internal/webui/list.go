@@ -27,7 +27,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := make(map[string]*template.Template, len(templateNames))
 	for _, name := range templateNames {
 		all[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html",
-			"templates/fields.html", "templates/review.html", "templates/"+name+".html"))
+			"templates/fields.html", "templates/review.html", "templates/remedies.html", "templates/"+name+".html"))
 	}
 	return all
 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,8 +39,11 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if form == nil {
 		q := r.URL.Query()
 		form = url.Values{"signal": {q.Get("name")}, "approval": {q.Get("approval")}}
-		if e.Reason != nil && e.Reason.Code == "signal" && q.Get("name") == "" {
-			form.Set("signal", e.Reason.Text)
+		if q.Get("name") == "" {
+			form.Set("signal", p.awaited(ctx, e.ID))
+			if p.waitsForApproval(ctx, e, form.Get("signal")) {
+				form.Set("approval", "yes")
+			}
 		}
 		if payload.approves(form); len(payload.fields) > 0 {
 			form = payload.with(form, nil, false)
@@ -75,6 +79,18 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	default:
 		p.refuse(w, r, err)
 	}
+}
+
+// waitsForApproval reports whether a task of a document waits for an approval by a signal of this name.
+func (p *pages) waitsForApproval(ctx context.Context, e *belay.Execution, name string) bool {
+	if name == "" || p.options.Tasks == nil || e.Workflow != documentWorkflow {
+		return false
+	}
+	const most = 100
+	page, err := p.options.Tasks(ctx, belay.TaskQuery{Execution: e.ID, State: belay.TaskWaiting, Limit: most})
+	return err == nil && slices.ContainsFunc(page.Tasks, func(t belay.Task) bool {
+		return t.Question != nil && t.Question.Approval && t.Question.Signal == name
+	})
 }
 
 // approves gives the form the fields of an approval if it answers one.

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/belaydev/belay"
 )
 
 // Bounds of the texts on a page, in bytes.
@@ -197,15 +199,35 @@ func bytesOf(n int) string {
 type span struct {
 	Text string
 	Code bool
+	To   string // the address of the execution that the text names; empty if it names none
 }
 
-// spans splits a sentence at its backquotes.
+// executionName matches the id of an execution in a sentence.
+var executionName = regexp.MustCompile(`\bex_[0-9a-z]{26}\b`)
+
+// spans splits a sentence at its backquotes, and around the ids of executions outside of these.
 func spans(s string) []span {
 	var out []span
-	for i, part := range strings.Split(excerpt(s, maxMessage), "`") {
-		if part != "" {
-			out = append(out, span{part, i%2 == 1})
+	add := func(text string, code bool, to string) {
+		if text != "" {
+			out = append(out, span{text, code, to})
 		}
+	}
+	for i, part := range strings.Split(excerpt(s, maxMessage), "`") {
+		if i%2 == 1 {
+			add(part, true, "")
+			continue
+		}
+		from := 0
+		for _, at := range executionName.FindAllStringIndex(part, -1) {
+			name := part[at[0]:at[1]]
+			if _, err := belay.ParseExecutionID(name); err == nil {
+				add(part[from:at[0]], false, "")
+				add(name, false, "/executions/"+name)
+				from = at[1]
+			}
+		}
+		add(part[from:], false, "")
 	}
 	return out
 }

@@ -3127,6 +3127,7 @@ export interface components {
             facts?: string[];
             /** Format: date-time */
             next_check?: string;
+            remedies?: components["schemas"]["Remedy"][];
             /** @enum {string} */
             state: "pending" | "scheduled" | "running" | "waiting" | "paused" | "succeeded" | "failed" | "cancelled";
             summary: string;
@@ -4057,6 +4058,14 @@ export interface components {
             wait_ms?: number;
             /** @description suspend: what the execution waits for. */
             wait_text?: string;
+        };
+        Remedy: {
+            do: string;
+            id: string;
+            of: string;
+            signal?: string;
+            text: string;
+            title: string;
         };
         Renewal: {
             /** @description The execution was cancelled: end the run. */
