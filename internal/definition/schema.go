@@ -149,20 +149,68 @@ func (s *Schema) Validate(v any, what string) error {
 	if s == nil {
 		return nil
 	}
-	err := s.run(v)
-	if err == nil {
+	all := s.Mismatches(v)
+	if len(all) == 0 {
 		return nil
 	}
-	var invalid *jsonschema.ValidationError
-	if !errors.As(err, &invalid) {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	var texts []string
-	for _, l := range leaves(invalid) {
-		texts = append(texts, strings.Join(append([]string{what}, l.InstanceLocation...), ".")+": "+leafText(l))
+	texts := make([]string, len(all))
+	for i, m := range all {
+		texts[i] = strings.Join(append([]string{what}, m.Path...), ".") + ": " + m.Message
 	}
 	slices.Sort(texts)
 	return errors.New(strings.Join(slices.Compact(texts), "; "))
+}
+
+// Mismatch is a part of a value that does not match a schema.
+type Mismatch struct {
+	// Path has the names of the properties and the numbers of the entries that lead to the part. It is empty for the
+	// whole value.
+	Path    []string
+	Message string
+}
+
+// Mismatches returns the parts of a value that do not match the schema.
+func (s *Schema) Mismatches(v any) []Mismatch {
+	err := s.run(v)
+	var invalid *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &invalid):
+		return []Mismatch{{Message: err.Error()}}
+	}
+	var all []Mismatch
+	for _, l := range leaves(invalid) {
+		all = append(all, Mismatch{l.InstanceLocation, leafText(l)})
+	}
+	return all
+}
+
+// Property is a property that a schema lists.
+type Property struct {
+	Name     string
+	Required bool
+	// Schema is the schema of the property as encoding/json would decode it, except that an integer is an int.
+	Schema any
+}
+
+// Properties returns the properties that the schema lists, in the order of the document.
+func (s *Schema) Properties() []Property {
+	list := s.node.get("properties")
+	if list == nil || list.kind != mapNode {
+		return nil
+	}
+	required := make(map[string]bool)
+	if names := s.node.get("required"); names != nil {
+		for _, n := range names.items {
+			required[n.text()] = true
+		}
+	}
+	all := make([]Property, len(list.keys))
+	for i, k := range list.keys {
+		all[i] = Property{k.name, required[k.name], list.items[i].plain()}
+	}
+	return all
 }
 
 // schemaWalk refuses keywords that no schema has, and those that a document may not use.

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
+	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/webui"
 )
@@ -30,4 +32,34 @@ func (s *Server) activity() ([]webui.Minute, time.Time) {
 // visit tells the web UI who sends a request.
 func visit(r *http.Request, v httpapi.Visitor) *http.Request {
 	return webui.WithVisitor(r, webui.Visitor(v))
+}
+
+// inputOf describes the input of the text of a document for the forms of the web UI.
+func inputOf(text string) (*webui.Input, error) {
+	d, problems := definition.Parse("document", []byte(text))
+	if d == nil {
+		return nil, problems
+	}
+	in := &webui.Input{Document: d.Name, About: d.Description, None: d.Input == nil}
+	if in.None {
+		return in, nil
+	}
+	for _, p := range d.Input.Properties() {
+		in.Properties = append(in.Properties, webui.Property(p))
+	}
+	in.Check = func(input json.RawMessage) []webui.Mismatch {
+		v, err := definition.Decode(input)
+		if err != nil {
+			return []webui.Mismatch{{Message: err.Error()}}
+		}
+		if v = d.Input.Fill(v); v == nil {
+			v = map[string]any{}
+		}
+		var all []webui.Mismatch
+		for _, m := range d.Input.Mismatches(v) {
+			all = append(all, webui.Mismatch(m))
+		}
+		return all
+	}
+	return in, nil
 }

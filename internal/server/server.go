@@ -199,8 +199,8 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		Prober: prober,
 		Keys:   b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Language: language{},
-		Pages: webui.New(b, webui.Options{
-			Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks, Graph: plan,
+		Pages: webui.New(httpapi.Admitting(b, admit), webui.Options{
+			Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks, Graph: plan, Input: inputOf,
 			Activity: s.activity,
 		}),
 		Forms: forms(), Visit: visit,

@@ -177,7 +177,7 @@ func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 		"/metrics": "belay_executions_submitted_total{", "/": "</html>", "/executions/" + id: id,
 		"/assets/belay.css": "{", "/overview": "</html>", "/executions": id, "/dead": "</html>", "/workers": "</html>",
 		"/queues": id, "/workflows": "</html>", "/schedules": "</html>", "/webhooks": "</html>",
-		"/notifications": "</html>",
+		"/notifications": "</html>", "/bulks": "</html>", "/start": "</html>", "/bulks/new?action=cancel": "</html>",
 	} {
 		if status, text := r.do(c, http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d without %s\n%.300s", path, status, want, text)

@@ -1,7 +1,6 @@
 package webui
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -34,13 +33,20 @@ type action struct {
 	fields  []field
 }
 
-// field is a field of a form. Kind is "line", "text" or "check".
+// field is a field of a form. Kind is "line", "text", "check" or "select"; "date" or "time", in UTC; "checks", of which
+// a person may choose several; or "hidden". Name is also its id on the page.
 type field struct {
 	Name, Kind, Label, About string
 	Required                 bool
 	Rows                     int
 	Value                    string
-	Choices                  []string
+	Choices                  []string // suggestions
+	Options                  []option
+	Numeric                  bool
+	Data                     bool   // the label is a name from a document
+	Failed                   string // what is wrong with the value that was sent
+
+	restored bool // the field has the value that was sent
 }
 
 var reasonField = field{
@@ -57,13 +63,9 @@ func owned(e *belay.Execution) bool { return e.State == belay.Running }
 var actions = []action{
 	{
 		name: "signal", scope: belay.ScopeSubmit, label: "Send a signal",
-		done:  "The signal was sent.",
-		about: "The execution gets the signal when it waits for one of this name. The server keeps it until then.",
-		fields: []field{
-			{Name: "signal", Kind: "line", Label: "Name", Required: true},
-			{Name: "payload", Kind: "text", Label: "Payload", Rows: 6, About: "JSON. It may be empty."},
-		},
-		offered: unended,
+		done:    "The signal was sent.",
+		about:   "The execution gets the signal when it waits for one of this name. The server keeps it until then.",
+		offered: unended, // pages.signal makes the form and carries it out
 	},
 	{
 		name: "resume", scope: belay.ScopeOperate, label: "Resume",
@@ -170,7 +172,7 @@ type Form struct {
 
 // Forms returns the addresses of all forms. The caller of the handler must check the scope of each request.
 func Forms() []Form {
-	all := []Form{{deedPath, belay.ScopeOperate}}
+	all := []Form{{deedPath, belay.ScopeOperate}, {startPath, belay.ScopeSubmit}, {newBulkPath, belay.ScopeOperate}}
 	for i := range actions {
 		all = append(all, Form{"/executions/{id}/" + actions[i].name, actions[i].scope})
 	}
@@ -191,6 +193,9 @@ func offers(ctx context.Context, e *belay.Execution) []offer {
 			all = append(all, offer{"/executions/" + e.ID.String() + "/" + a.name, a.label, a.danger})
 		}
 	}
+	if visitorOf(ctx).allows(belay.ScopeSubmit) && againPossible(e) {
+		all = append(all, offer{startPath + "?again=" + e.ID.String(), "Start again", false})
+	}
 	return all
 }
 
@@ -199,11 +204,16 @@ type actionForm struct {
 	ID, Workflow           string
 	Up, UpName, Back, Post string // addresses: of the list, of the page, and to which the form is sent
 	Heading, About, Button string
+	Notes                  []string
 	State                  *state
 	Fields, Hidden         []field
+	More                   []field // fields that most people leave empty
+	MoreOpen               bool
+	Switch                 *option // a button that shows the form in another way, and sends nothing
 	Op                     string
 	Danger                 bool
 	Failed                 string
+	Review                 *bulkReview // what the form would do; nil for most forms
 }
 
 // act shows the form of an action, or carries the action out and goes to the page of the execution.
@@ -215,22 +225,24 @@ func (p *pages) act(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, err)
 		return
 	}
-	if r.Method != http.MethodPost {
+	form, ok := p.posted(w, r)
+	switch {
+	case !ok:
+		return
+	case a.name == "signal":
+		p.signal(ctx, w, r, a, e, form)
+		return
+	case form == nil:
 		p.form(w, r, a, e, nil, nil)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		p.refuse(w, r, &belay.Error{Code: belay.CodeMalformed, Message: "The form cannot be read, or it is too large."})
-		return
-	}
-	to, err := p.carryOut(ctx, a, e, r.PostForm)
+	to, err := p.carryOut(ctx, a, e, form)
 	switch {
 	case err == nil:
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	case repairable(err):
-		p.form(w, r, a, e, r.PostForm, err)
+		p.form(w, r, a, e, form, err)
 	default:
 		p.refuse(w, r, err)
 	}
@@ -239,7 +251,8 @@ func (p *pages) act(w http.ResponseWriter, r *http.Request) {
 // repairable reports whether the visitor may change the form after an error and send it again.
 func repairable(err error) bool {
 	switch belay.CodeOf(err) {
-	case belay.CodeConflict, belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge:
+	case belay.CodeConflict, belay.CodeInvalid, belay.CodeMalformed, belay.CodePayloadTooLarge, belay.CodeQueueFull,
+		belay.CodeIdempotencyMismatch:
 		return true
 	default:
 		return false
@@ -282,16 +295,8 @@ func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Exec
 // form shows the form of an action. sent and failed are set after the action was refused.
 func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, sent url.Values,
 	failed error) {
-	at, now := "/executions/"+e.ID.String(), stateOf(e)
-	f := actionForm{
-		ID: e.ID.String(), Workflow: cmp.Or(e.Document(), e.Workflow), Up: "/executions", UpName: "Executions",
-		Back: at, Post: at + "/" + a.name, Heading: a.label, Button: a.label, About: a.about, State: &now,
-		Danger: a.danger, Fields: slices.Clone(a.fields),
-		Hidden: []field{{Name: "generation", Value: strconv.Itoa(e.Generation)}},
-	}
-	var op belay.OpID
-	_, _ = rand.Read(op[:]) // never fails
-	f.Op = op.String()
+	f := actionFormOf(a, e)
+	f.Fields = slices.Clone(a.fields)
 	for i := range f.Fields {
 		x := &f.Fields[i]
 		x.Value, x.Choices = p.preset(r, e, x.Name)
@@ -300,6 +305,13 @@ func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay
 		}
 	}
 	p.showForm(w, r, f, failed)
+}
+
+// newOp returns the id of the operation that a form asks for. A form that is sent twice has the same id.
+func newOp() string {
+	var op belay.OpID
+	_, _ = rand.Read(op[:]) // never fails
+	return op.String()
 }
 
 // showForm shows a form, with an error if failed is set.
@@ -315,12 +327,7 @@ func (p *pages) showForm(w http.ResponseWriter, r *http.Request, f actionForm, f
 func (p *pages) preset(r *http.Request, e *belay.Execution, name string) (string, []string) {
 	switch {
 	case name == "input":
-		if in := show(e.Input); in != nil && in.Cut == "" {
-			return escapeSteering(in.Text), nil
-		}
-		return escapeSteering(string(e.Input)), nil
-	case name == "signal":
-		return p.awaited(r.Context(), e.ID), nil
+		return inputText(e.Input), nil
 	case name == "cost" && e.Budget != nil:
 		return e.Budget.Cost.String(), nil
 	case name == "from" || name == "at":
@@ -358,16 +365,7 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 	if err := op.UnmarshalText([]byte(form.Get("op"))); err != nil || op.IsZero() {
 		return "", incomplete()
 	}
-	to := "/executions/" + e.ID.String() + "?done=" + a.name
-	if a.name == "signal" {
-		payload, err := jsonOf(form.Get("payload"))
-		if err != nil {
-			return "", err
-		}
-		return to, p.backend.Signal(ctx, belay.SignalRequest{
-			Execution: e.ID, Name: strings.TrimSpace(form.Get("signal")), Payload: payload, Op: op,
-		})
-	}
+	to := homeOf(e) + "?done=" + a.name
 	c := belay.Control{
 		Execution: e.ID, Action: belay.Action(a.name), Actor: visitorOf(ctx).actor(), Op: op,
 		Reason: formReason(form),
@@ -445,6 +443,12 @@ func jsonOf(text string) (json.RawMessage, error) {
 
 // doneNote returns the note about the action that an address says was carried out.
 func doneNote(q url.Values) string {
+	switch q.Get("done") {
+	case "start":
+		return "The execution was started."
+	case "started":
+		return "A form or submission with the same idempotency key has started this execution before."
+	}
 	if a := actionNamed(q.Get("done")); a != nil {
 		return a.done
 	}

@@ -244,3 +244,53 @@ func TestHostileTextInForms(t *testing.T) {
 		t.Error(a.body)
 	}
 }
+
+// An approval that waits is answered with fields, or with JSON; the page of its execution leads to the form.
+func TestApprovalsAreAnsweredWithFields(t *testing.T) {
+	f := running()
+	f.one.Workflow, f.one.State = "document", belay.Waiting
+	f.tasks = []belay.Task{{
+		ID: "ask", Uses: "approval", State: belay.TaskWaiting,
+		Question: &belay.TaskQuestion{Signal: "a/b?c", Approval: true},
+	}}
+	at := here + id(1).String()
+	links := send(t, f, by(at, nil, belay.ScopeSubmit)).root.class("answer")
+	if len(links) != 1 || len(send(t, f, by(at, nil, belay.ScopeOperate)).root.class("answer")) != 0 {
+		t.Fatalf("%d links to a form", len(links))
+	}
+	f.why.Remedies = []belay.Remedy{{Do: belay.RemedySignal, Signal: "a/b?c"}}
+	if got := fieldsOnPage(send(t, f, by(at+"/signal", nil, belay.ScopeSubmit))); got.Get("approval") != "yes" {
+		t.Errorf("without a name the form is %v", got)
+	}
+	page := send(t, f, by(links[0].attr["href"], nil, belay.ScopeSubmit))
+	form := fieldsOnPage(page)
+	if form.Get("signal") != "a/b?c" || form.Get("f0") != "" {
+		t.Fatalf("the form is %v", form)
+	}
+	a := send(t, f, by(at+"/signal", form, belay.ScopeSubmit))
+	if a.says(needed); a.status != http.StatusUnprocessableEntity || len(f.signals) != 0 {
+		t.Errorf("without an answer: %d", a.status)
+	}
+	form.Set("f0", "0")
+	form.Set("f1", "looks good")
+	send(t, f, by(at+"/signal", form, belay.ScopeSubmit))
+	form.Set("f0", "1")
+	form.Del("f1")
+	send(t, f, by(at+"/signal", form, belay.ScopeSubmit))
+	form.Set("show", "json")
+	form = fieldsOnPage(send(t, f, by(at+"/signal", form, belay.ScopeSubmit)))
+	if !same([]byte(form.Get("payload")), []byte(`{"approved": false}`)) {
+		t.Errorf("as JSON: %v", form)
+	}
+	form.Set("payload", `[1]`)
+	f.refusal = &belay.Error{Code: belay.CodeConflict, Message: "it has ended"}
+	a = send(t, f, by(at+"/signal", form, belay.ScopeSubmit))
+	if a.says("It has ended."); fieldsOnPage(a).Get("payload") != `[1]` || a.status != http.StatusConflict {
+		t.Errorf("refused: %d\n%s", a.status, a.body)
+	}
+	for i, want := range []string{`{"approved": true, "comment": "looks good"}`, `{"approved": false}`, `[1]`} {
+		if s := f.signals[i]; !same(s.Payload, []byte(want)) || s.Name != "a/b?c" || s.Op.IsZero() {
+			t.Errorf("signal %d is %s %s", i, s.Name, s.Payload)
+		}
+	}
+}

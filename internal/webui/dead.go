@@ -26,6 +26,7 @@ type deadPage struct {
 	Clear    string // the address without the workflow
 	Groups   []deadGroup
 	Sum      string
+	Offers   []offer
 	More     string // which groups or dead letters the page lacks; empty if it lacks none
 }
 
@@ -45,6 +46,7 @@ type letterPage struct {
 	Choices             []navLink
 	Rows                []letterRow
 	Up                  string
+	Offers              []offer
 	Pager               pager
 }
 
@@ -87,6 +89,9 @@ func (p *pages) dead(ctx context.Context, r *http.Request) (view, error) {
 		if i < mostGroups {
 			d.Groups = append(d.Groups, groupOf(g, q, now))
 		}
+	}
+	if f.Resolution == "open" && len(d.Groups) > 0 {
+		d.Offers = letterBulks(ctx, q)
 	}
 	d.Sum = several(letters, "dead letter") + " in " + several(len(found.Groups), "group")
 	if n := len(found.Groups) - mostGroups; n > 0 {
@@ -146,6 +151,9 @@ func (p *pages) letters(ctx context.Context, q url.Values, f belay.DeadLetterFil
 			row.Offers = letterOffers(ctx, l)
 		}
 		d.Rows = append(d.Rows, row)
+	}
+	if f.Resolution == "open" && len(d.Rows) > 0 {
+		d.Offers = append(letterBulks(ctx, q), deedsOn(ctx, ofGroup, f.Fingerprint, "note")...)
 	}
 	return view{template: "letters", Title: "Dead letters", Page: d}, nil
 }

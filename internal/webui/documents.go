@@ -46,6 +46,7 @@ type documentPage struct {
 	Graph               *graph
 	Text                *payload
 	Runs                string // the address of the executions of documents
+	Offers              []offer
 }
 
 func (p *pages) documents(ctx context.Context, r *http.Request) (view, error) {
@@ -111,6 +112,9 @@ func (p *pages) document(ctx context.Context, r *http.Request) (view, error) {
 		Schedules: all.Schedules[:min(len(all.Schedules), belay.MaxDocumentTriggers)],
 		Webhooks:  all.Webhooks[:min(len(all.Webhooks), belay.MaxDocumentTriggers)], Text: block(doc.Text),
 		Runs: "/executions?workflow=document",
+	}
+	if visitorOf(ctx).allows(belay.ScopeSubmit) {
+		d.Offers = []offer{{startPath + "?" + url.Values{"document": {doc.String()}}.Encode(), "Run", false}}
 	}
 	for i := range all.Versions[:min(len(all.Versions), mostVersions)] {
 		row := versionRowOf(&all.Versions[i], all.Default, now)

@@ -30,6 +30,7 @@ type listing struct {
 	Newest   string   // the address of the first page; empty on the first one
 	Reload   reload
 	Filtered bool
+	Offers   []offer
 }
 
 // row is one execution in a list.
@@ -91,6 +92,10 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions),
 		Reload: reload{Period: listPeriod}}
 	l.Filtered = f.State != "" || f.Workflow != "" || f.Parent != ""
+	if visitorOf(ctx).allows(belay.ScopeSubmit) {
+		l.Offers = []offer{{startPath, "Start an execution", false}}
+	}
+	l.Offers = append(l.Offers, bulkOffers(ctx, &f)...)
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
 	}

@@ -37,6 +37,7 @@ type gatePage struct {
 	Holders, Line []exLink
 	MoreHolders   int
 	MoreLine      string
+	Swap          *exLink // the execution that changes the mode of the resource
 	Offers        []offer
 }
 
@@ -170,20 +171,11 @@ func (p *pages) gate(ctx context.Context, id belay.GateID) (view, error) {
 	if g.Waiting > len(g.Line) {
 		d.MoreLine = "These are the first of them."
 	}
+	if r := g.Resource; r != nil && r.Swapping != nil {
+		d.Swap = maybeLink(r.Swapping.Execution)
+	}
 	d.Offers = deedsOn(ctx, ofGate, string(g.ID), gateDeeds(&g.GateInfo)...)
 	return view{template: "gate", Title: excerpt(string(g.ID), 60), Page: d}, nil
-}
-
-// gateDeeds returns the names of the deeds that change something at a gate.
-func gateDeeds(g *belay.GateInfo) []string {
-	names := []string{"pause"}
-	if g.Pause != nil {
-		names = []string{"resume"}
-	}
-	if g.Breaker != nil {
-		names = append(names, "open", "close", "auto")
-	}
-	return names
 }
 
 // named returns names for links to executions: the workflow and the end of the id.

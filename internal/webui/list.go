@@ -19,6 +19,7 @@ var templateNames = []string{
 	"executions", "execution", "error", "action", "login",
 	"overview", "dead", "letters", "workers", "queues", "gate", "documents",
 	"document", "schedules", "schedule", "webhooks", "webhook", "notifications", "notification",
+	"bulks", "bulk",
 }
 
 // templates returns the templates of all pages by their names. It parses them once.
@@ -26,7 +27,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := make(map[string]*template.Template, len(templateNames))
 	for _, name := range templateNames {
 		all[name] = template.Must(template.ParseFS(files, "templates/layout.html", "templates/parts.html",
-			"templates/remedies.html", "templates/"+name+".html"))
+			"templates/fields.html", "templates/review.html", "templates/remedies.html", "templates/"+name+".html"))
 	}
 	return all
 })
@@ -34,12 +35,12 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 // fleet adds the pages about everything beside single executions.
 func (p *pages) fleet(mux *http.ServeMux) {
 	for path, build := range map[string]func(context.Context, *http.Request) (view, error){
-		"/overview": p.overview, "/workers": p.workers, "/queues": p.queues,
+		"/overview": p.overview, "/workers": p.workers, "/queues": p.queues, "/bulks/{id}": p.bulk,
 	} {
 		mux.HandleFunc("GET "+path, p.shared(build))
 	}
 	for path, build := range map[string]func(context.Context, *http.Request) (view, error){
-		"/dead": kept(p.dead, changesPath), "/schedules": kept(p.schedules, ""),
+		"/dead": kept(p.dead, changesPath), "/bulks": kept(p.bulks, changesPath), "/schedules": kept(p.schedules, ""),
 		"/schedules/{name}": kept(p.schedule, ""), "/webhooks": kept(p.webhooks, ""),
 		"/webhooks/{name}": kept(p.webhook, ""), "/notifications": kept(p.notifications, ""),
 		"/notifications/{name}": kept(p.notification, ""),

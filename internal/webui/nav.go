@@ -13,6 +13,7 @@ var sections = []navLink{
 	{Name: "Overview", Address: "/overview"},
 	{Name: "Executions", Address: "/executions"},
 	{Name: "Dead letters", Address: "/dead"},
+	{Name: "Bulk actions", Address: "/bulks"},
 	{Name: "Workers", Address: "/workers"},
 	{Name: "Queues and gates", Address: "/queues"},
 	{Name: "Workflows", Address: "/workflows"},

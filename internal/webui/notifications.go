@@ -34,6 +34,7 @@ type targetPage struct {
 	Deliveries []row
 	Failed     int
 	More       string
+	Offers     []offer
 }
 
 func (p *pages) notifications(ctx context.Context, _ *http.Request) (view, error) {
@@ -99,6 +100,7 @@ func (p *pages) notification(ctx context.Context, r *http.Request) (view, error)
 	}
 	now := p.options.Now()
 	d := targetPage{Row: targetRowOf(&t, now), Terms: changedTerms("", t.Version, t.UpdatedAt, t.UpdatedBy, now)}
+	d.Offers = targetOffers(ctx, &t)
 	for i := range found.Executions[:min(len(found.Executions), deliveriesSize)] {
 		e := &found.Executions[i]
 		if e.State == belay.Failed {

@@ -29,6 +29,8 @@ type unset struct{ belay.Backend }
 type fake struct {
 	unset
 	stored
+	submitter
+	bulker
 	list     func(belay.Filter) (belay.Page, error)
 	one      *belay.Execution
 	why      belay.Explanation
@@ -42,7 +44,13 @@ type fake struct {
 	controls []belay.Control
 	signals  []belay.SignalRequest
 	deeds    []string
-	refusal  error // the error of every action
+	noteOps  []belay.OpID // of changes of dead letters
+
+	changed   belay.GateChange
+	delivery  belay.WebhookDelivery // the answer to a test or a replay; zero for one that starts an execution
+	putHook   belay.WebhookPut
+	putTarget belay.NotificationTargetPut
+	refusal   error // the error of every action
 }
 
 func (f *fake) Control(_ context.Context, c belay.Control) (belay.Execution, error) {
@@ -65,6 +73,7 @@ func (f *fake) Drain(_ context.Context, w belay.WorkerID) error {
 }
 
 func (f *fake) ChangeGate(_ context.Context, c belay.GateChange) (belay.GateDetail, error) {
+	f.changed = c
 	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Gate, c.Actor, c.Reason, c.Op.IsZero()))
 	return belay.GateDetail{}, f.refusal
 }
@@ -75,9 +84,58 @@ func (f *fake) ChangeSchedule(_ context.Context, c belay.ScheduleChange) (belay.
 }
 
 func (f *fake) ChangeDeadLetter(_ context.Context, c belay.DeadLetterChange) (belay.DeadLetter, error) {
+	f.noteOps = append(f.noteOps, c.Op)
 	f.deeds = append(f.deeds, fmt.Sprintf("%s %s.%d by %s: %s %t", c.Action, c.Execution, c.Generation, c.Actor, c.Note,
 		c.Op.IsZero()))
 	return belay.DeadLetter{}, f.refusal
+}
+
+func (f *fake) ChangeWebhook(_ context.Context, c belay.WebhookChange) (belay.WebhookInfo, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Name, c.Actor, c.Reason, c.Op.IsZero()))
+	return belay.WebhookInfo{}, f.refusal
+}
+
+func (f *fake) delivered() (belay.WebhookDelivery, error) {
+	if f.delivery.Outcome != "" {
+		return f.delivery, f.refusal
+	}
+	return belay.WebhookDelivery{Outcome: belay.DeliveryStarted, Execution: id(6)}, f.refusal
+}
+
+func (f *fake) Deliver(_ context.Context, d belay.WebhookEvent) (belay.WebhookDelivery, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("deliver %s %s by %s: %s", d.Webhook, d.By, d.Actor, d.Data))
+	return f.delivered()
+}
+
+func (f *fake) ReplayDelivery(_ context.Context, r belay.WebhookReplay) (belay.WebhookDelivery, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("replay %s %s by %s", r.Webhook, r.ID, r.Actor))
+	return f.delivered()
+}
+
+func (f *fake) PutWebhook(_ context.Context, p belay.WebhookPut) (belay.WebhookPutResult, error) {
+	f.putHook = p
+	f.deeds = append(f.deeds, fmt.Sprintf("put %s %d by %s: %s", p.Name, p.IfVersion, p.Actor, p.Reason))
+	return belay.WebhookPutResult{}, f.refusal
+}
+
+func (f *fake) ChangeNotificationTarget(
+	_ context.Context, c belay.NotificationTargetChange,
+) (belay.NotificationTargetInfo, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("%s %s by %s: %s %t", c.Action, c.Name, c.Actor, c.Reason, c.Op.IsZero()))
+	return belay.NotificationTargetInfo{}, f.refusal
+}
+
+func (f *fake) TestNotificationTarget(_ context.Context, c belay.NotificationTargetTest) (belay.ExecutionID, error) {
+	f.deeds = append(f.deeds, fmt.Sprintf("test %s by %s", c.Name, c.Actor))
+	return id(6), f.refusal
+}
+
+func (f *fake) PutNotificationTarget(
+	_ context.Context, p belay.NotificationTargetPut,
+) (belay.NotificationTargetPutResult, error) {
+	f.putTarget = p
+	f.deeds = append(f.deeds, fmt.Sprintf("put %s %d by %s: %s", p.Name, p.IfVersion, p.Actor, p.Reason))
+	return belay.NotificationTargetPutResult{}, f.refusal
 }
 
 func (f *fake) Signal(_ context.Context, s belay.SignalRequest) error {
@@ -156,7 +214,7 @@ func send(t *testing.T, b belay.Backend, r *http.Request) *answer {
 	w := httptest.NewRecorder()
 	o := Options{Version: "v1.2.3", Now: func() time.Time { return noon }}
 	if f, ok := b.(*fake); ok {
-		o.Tasks, o.Graph = f.Tasks, f.graph
+		o.Tasks, o.Graph, o.Input = f.Tasks, f.graph, f.inputOf
 	}
 	New(b, o).ServeHTTP(w, r)
 	a := &answer{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}

@@ -40,6 +40,7 @@ type occasion struct {
 	Execution *exLink // nil if there is none
 	Name      string  // the time of the slot, or the id of the delivery
 	Text      string
+	Offers    []offer
 }
 
 // occasions are the newest slots of a schedule, or the newest deliveries of a webhook.
@@ -185,7 +186,11 @@ func (p *pages) schedule(ctx context.Context, r *http.Request) (view, error) {
 	if s.Paused != nil {
 		pause = "resume"
 	}
-	d.Offers = deedsOn(ctx, ofSchedule, s.Name, pause, "run")
+	names := []string{pause, "run"}
+	if s.DefinedBy == "" {
+		names = append(names, "remove")
+	}
+	d.Offers = deedsOn(ctx, ofSchedule, s.Name, names...)
 	return view{template: "schedule", Title: "Schedule " + excerpt(s.Name, 60), Page: d}, nil
 }
 

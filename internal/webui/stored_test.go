@@ -215,7 +215,7 @@ func poisonedFleet(s string) *fake {
 var fleetPages = []string{
 	"/", "/overview", "/dead", "/dead?fingerprint=x&resolution=all", "/workers", "/queues", "/queues?gate=queue:x",
 	"/workflows", "/workflows/x", "/schedules", "/schedules/x", "/webhooks", "/webhooks/x", "/notifications",
-	"/notifications/x",
+	"/notifications/x", "/bulks",
 }
 
 // A hostile text in any field of these pages is shown as text, and the pages stay small. Hostile parameters do
@@ -242,7 +242,8 @@ func TestNavigation(t *testing.T) {
 		"/": "Overview", "/overview": "Overview", "/executions": "Executions", here + id(1).String(): "Executions",
 		"/dead?fingerprint=x": "Dead letters", "/workers": "Workers", "/queues?gate=limit:x": "Queues and gates",
 		"/workflows/x": "Workflows", "/schedules/x": "Schedules", "/webhooks/x": "Webhooks",
-		"/notifications/x": "Notifications", "/nothing": "",
+		"/notifications/x": "Notifications",
+		"/bulks":           "Bulk actions", "/bulks/new": "Bulk actions", "/nothing": "",
 	} {
 		a := get(t, poisonedFleet("x"), address)
 		current := ""

@@ -29,6 +29,7 @@ type taskRow struct {
 	About           []string
 	Output          string // the beginning of its output; empty if it is large or there is none
 	Command         string // the command that answers the question of the task; empty if it has none
+	Answer          *offer // the form that answers it; nil if it has none, or if the visitor may not send signals
 }
 
 // tasks reads the tasks of an execution; nil if it does not run a document.
@@ -49,7 +50,11 @@ func (p *pages) tasks(ctx context.Context, e *belay.Execution, now time.Time) (*
 		list.Note = fmt.Sprintf("The graph of %d tasks is too large for this page.", len(page.Tasks))
 	}
 	for i := range page.Tasks {
-		list.Rows = append(list.Rows, taskRowOf(&page.Tasks[i], e, now))
+		row := taskRowOf(&page.Tasks[i], e, now)
+		if q := page.Tasks[i].Question; q != nil && unended(e) && visitorOf(ctx).allows(belay.ScopeSubmit) {
+			row.Answer = &offer{Address: signalPath(e.ID, q.Signal, q.Approval), Label: "Answer"}
+		}
+		list.Rows = append(list.Rows, row)
 	}
 	return list, nil
 }

@@ -17,6 +17,7 @@ type webhookPage struct {
 	Row    triggerRow
 	Terms  []term
 	Recent occasions
+	Offers []offer
 }
 
 func (p *pages) webhooks(ctx context.Context, r *http.Request) (view, error) {
@@ -100,7 +101,10 @@ func (p *pages) webhook(ctx context.Context, r *http.Request) (view, error) {
 	}
 	d.Terms = append(d.Terms, changedTerms(h.Execution.Queue, h.Version, h.UpdatedAt, h.UpdatedBy, now)...)
 	for i := range h.Recent[:min(len(h.Recent), belay.MaxRecentDeliveries)] {
-		d.Recent.Rows = append(d.Recent.Rows, deliveryOf(&h.Recent[i], now))
+		row := deliveryOf(&h.Recent[i], now)
+		row.Offers = deedsOn(ctx, ofDelivery, h.Name+"/"+h.Recent[i].ID, "replay")
+		d.Recent.Rows = append(d.Recent.Rows, row)
 	}
+	d.Offers = webhookOffers(ctx, &h)
 	return view{template: "webhook", Title: "Webhook " + excerpt(h.Name, 60), Page: d}, nil
 }

@@ -33,6 +33,8 @@ type Options struct {
 	// Activity returns what this server did in the last minutes, the oldest first, and since when it has counted. nil
 	// shows no plots.
 	Activity func() ([]Minute, time.Time)
+	// Input describes the input of the text of a document for forms; nil shows inputs as JSON.
+	Input func(text string) (*Input, error)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
@@ -77,6 +79,10 @@ func New(b belay.Backend, o Options) http.Handler {
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET "+deedPath, p.deed)
 	mux.HandleFunc("POST "+deedPath, p.deed)
+	mux.HandleFunc("GET "+newBulkPath, p.newBulk)
+	mux.HandleFunc("POST "+newBulkPath, p.newBulk)
+	mux.HandleFunc("GET "+startPath, p.start)
+	mux.HandleFunc("POST "+startPath, p.start)
 	mux.HandleFunc("GET /login", p.page(p.login))
 	p.fleet(mux)
 	mux.Handle("GET /assets/belay.css", p.style)

@@ -1,0 +1,134 @@
+package webui
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belaydev/belay"
+)
+
+// approval describes the payload of a signal that answers an approval.
+var approval = Input{Properties: []Property{
+	{"approved", true, map[string]any{
+		"enum": []any{true, false}, "description": "With no, the task fails, and what needs it does not start",
+	}},
+	{"comment", false, map[string]any{
+		"type": "string", "description": "The output of the task has it. It may be empty",
+	}},
+}}
+
+// signalPath returns the address of the form that sends a signal to an execution.
+func signalPath(id belay.ExecutionID, name string, approves bool) string {
+	q := url.Values{"name": {name}}
+	if approves {
+		q.Set("approval", "yes")
+	}
+	return "/executions/" + id.String() + "/signal?" + q.Encode()
+}
+
+// signal shows the form of a signal, or sends the signal and goes to the page of the execution. form is nil for a GET.
+func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution,
+	form url.Values) {
+	payload := inputForm{json: field{
+		Name: "payload", Kind: "text", Label: "Payload", Rows: 6, About: "JSON. It may be empty.",
+	}}
+	if form == nil {
+		q := r.URL.Query()
+		form = url.Values{"signal": {q.Get("name")}, "approval": {q.Get("approval")}}
+		if q.Get("name") == "" {
+			form.Set("signal", p.awaited(ctx, e.ID))
+			if p.waitsForApproval(ctx, e, form.Get("signal")) {
+				form.Set("approval", "yes")
+			}
+		}
+		if payload.approves(form); len(payload.fields) > 0 {
+			form = payload.with(form, nil, false)
+		}
+		p.signalForm(w, r, a, e, &payload, form, nil, nil)
+		return
+	}
+	payload.approves(form)
+	data, problems := payload.read(form)
+	switch {
+	case len(problems) > 0:
+		p.signalForm(w, r, a, e, &payload, form, problems, invalidInput())
+		return
+	case form.Get("show") != "":
+		p.signalForm(w, r, a, e, &payload, payload.with(form, data, form.Get("show") == "json"), nil, nil)
+		return
+	}
+	var op belay.OpID
+	err := op.UnmarshalText([]byte(form.Get("op")))
+	if err != nil || op.IsZero() {
+		p.refuse(w, r, incomplete())
+		return
+	}
+	err = p.backend.Signal(ctx, belay.SignalRequest{
+		Execution: e.ID, Name: strings.TrimSpace(form.Get("signal")), Payload: data, Op: op,
+	})
+	switch {
+	case err == nil:
+		w.Header().Set("Cache-Control", "no-store")
+		http.Redirect(w, r, "/executions/"+e.ID.String()+"?done="+a.name, http.StatusSeeOther)
+	case repairable(err):
+		p.signalForm(w, r, a, e, &payload, form, nil, err)
+	default:
+		p.refuse(w, r, err)
+	}
+}
+
+// waitsForApproval reports whether a task of a document waits for an approval by a signal of this name.
+func (p *pages) waitsForApproval(ctx context.Context, e *belay.Execution, name string) bool {
+	if name == "" || p.options.Tasks == nil || e.Workflow != documentWorkflow {
+		return false
+	}
+	const most = 100
+	page, err := p.options.Tasks(ctx, belay.TaskQuery{Execution: e.ID, State: belay.TaskWaiting, Limit: most})
+	return err == nil && slices.ContainsFunc(page.Tasks, func(t belay.Task) bool {
+		return t.Question != nil && t.Question.Approval && t.Question.Signal == name
+	})
+}
+
+// approves gives the form the fields of an approval if it answers one.
+func (f *inputForm) approves(form url.Values) {
+	if form.Get("approval") == "yes" {
+		f.fields = inputFields(&approval)
+	}
+}
+
+// signalForm shows the form of a signal.
+func (p *pages) signalForm(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, payload *inputForm,
+	form url.Values, problems map[string]string, failed error) {
+	f := actionFormOf(a, e)
+	list, other, mode := payload.view(form, problems)
+	name := field{Name: "signal", Kind: "line", Label: "Name", Required: true}
+	name.restore(form)
+	f.Fields, f.Switch = append([]field{name}, list...), other
+	f.Hidden = append(f.Hidden, field{Name: "mode", Value: mode})
+	if len(payload.fields) > 0 {
+		f.Hidden = append(f.Hidden, field{Name: "approval", Value: "yes"})
+	}
+	p.showForm(w, r, f, failed)
+}
+
+// actionFormOf returns the form of an action without its fields.
+func actionFormOf(a *action, e *belay.Execution) actionForm {
+	at, now := "/executions/"+e.ID.String(), stateOf(e)
+	return actionForm{
+		ID: e.ID.String(), Workflow: nameOf(e), Up: "/executions", UpName: "Executions", Back: homeOf(e),
+		Post: at + "/" + a.name, Heading: a.label, Button: a.label, About: a.about, State: &now, Danger: a.danger,
+		Hidden: []field{{Name: "generation", Value: strconv.Itoa(e.Generation)}}, Op: newOp(),
+	}
+}
+
+// homeOf returns the address of the page of an execution, or of the bulk that it carries out.
+func homeOf(e *belay.Execution) string {
+	if e.Workflow == belay.BulkWorkflow {
+		return bulkPath(e.ID)
+	}
+	return "/executions/" + e.ID.String()
+}

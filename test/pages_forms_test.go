@@ -1,0 +1,174 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// set gives an input, a textarea or a select a value.
+func set(selector, value string) chromedp.Action[chromedp.Void] {
+	return chromedp.SetValue(chromedp.CSS(selector), value)
+}
+
+// send sends the form of an action, and waits for the next page with an element.
+func (b *browser) send(what, next string) {
+	b.t.Helper()
+	b.do(what, click(`form.act .buttons button:not(.other)`), see(next))
+}
+
+// put stores a document.
+func (a api) put(name, text string) {
+	a.t.Helper()
+	body, err := json.Marshal(map[string]string{"text": text})
+	must(a.t, err)
+	if got := a.call("PUT", "/v1/workflows/"+name, string(body)); got.status >= 300 {
+		a.t.Fatalf("store %s: %d %s", name, got.status, got.text)
+	}
+}
+
+const deliverDocument = `name: deliver
+description: Brings a parcel to a city.
+input:
+  type: object
+  required: [city]
+  properties:
+    city: {type: string, description: The name of the city}
+    count: {type: integer, default: 2, minimum: 1, maximum: 9}
+    size: {enum: [small, large]}
+    day: {type: string, format: date}
+    notes: {type: array, items: {type: string}}
+    fragile: {type: boolean, default: false}
+tasks:
+  - id: allow
+    uses: approval
+    with: {message: "May the parcel go?"}
+  - id: send
+    uses: command
+    needs: allow
+    with: {run: ["echo", "sent to ${{ input.city }}"]}
+`
+
+const payDocument = `name: pay
+input:
+  type: object
+  properties:
+    code: {type: integer, default: 3}
+    invoice: {type: string}
+tasks:
+  - id: pay
+    uses: command
+    retry: {attempts: 1}
+    with: {run: ["sh", "-c", "exit ${{ input.code }}"]}
+`
+
+// Rule: in a real browser a person starts a document with the fields of its input, approves a task, requeues a group of
+// dead letters with another input and a canary, forces a circuit breaker open, drains a worker, and tests a webhook and
+// replays its delivery. A form that is sent again, because the person goes back, starts nothing more.
+func TestAPersonFillsInForms(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	_, a := p.serve()
+	p.start(p.command("worker", "--server", a.url, "--name", "old-worker"))
+	a.put("deliver", deliverDocument)
+	a.put("pay", payDocument)
+	b := newBrowser(t, a.url, "the server responded with a status of 422") // to forms with mistakes
+
+	b.do("open the document", chromedp.Navigate(a.url+"/workflows/deliver"), click(`nav.acts a`), see(`#f0`))
+	b.do("leave a field wrong", enter(`#f0`, "Łódź"), set(`#f1`, "12"), set(`#f2`, "1"), set(`#f3`, "2026-12-24"),
+		enter(`#f4`, "ring twice\nor call"), click(`input[name=f5]`))
+	b.shot("forms-start")
+	b.send("a wrong number", `#f1-wrong`)
+	b.shot("forms-start-wrong")
+	b.do("as JSON", set(`#f1`, "5"), click(`button.other`), see(`#input`))
+	b.shot("forms-start-json")
+	b.do("in fields", click(`button.other`), see(`#f4`))
+	b.send("start", `p.done`)
+	b.until("May the parcel go?")
+	b.shot("forms-started")
+	found := a.call("GET", "/v1/executions?workflow=document&label=document=deliver", "")
+	if list, _ := found.at("executions").([]any); len(list) != 1 {
+		t.Fatalf("%d executions were started: %s", len(list), found.text)
+	}
+
+	b.do("open the approval", click(`a.answer`), see(`#f0`))
+	b.shot("forms-approval")
+	b.do("approve", set(`#f0`, "0"), enter(`#f1`, "by all means"))
+	b.send("approve", `p.done`)
+	b.until("It has succeeded")
+	b.do("again", click(`nav.acts a[href^="/start?again="]`), see(`#f0`))
+	b.shot("forms-again")
+
+	for i := range 3 {
+		body := fmt.Sprintf(`{"document": "pay", "input": {"invoice": "no. %d"}}`, i)
+		a.want(201, "POST", "/v1/executions", body)
+	}
+	until(t, "three dead letters", func() bool {
+		groups, _ := a.call("GET", "/v1/dead-letter-groups", "").at("groups").([]any)
+		if len(groups) != 1 {
+			return false
+		}
+		g, _ := groups[0].(map[string]any)
+		return g["count"] == 3.0
+	})
+	b.do("the group", chromedp.Navigate(a.url+"/dead"), click(`.cards th a`), see(`nav.acts a[href*="do=note"]`))
+	b.do("a note", click(`nav.acts a[href*="of=group"]`), enter(`#reason`, "the code is wrong"))
+	b.send("a note", `nav.acts a[href*="action=requeue"]`)
+	b.until("the code is wrong")
+	b.shot("forms-group")
+	b.do("requeue", click(`nav.acts a[href*="action=requeue"]`), see(`#edit`), set(`#edit`, "patch"),
+		enter(`#input`, `{"code": 0}`), set(`#canary`, "1"))
+	b.shot("forms-requeue")
+	b.send("review", `pre.diff .added`)
+	b.until(`+  "code": 0`)
+	b.until("A dry run finds 3 dead letters")
+	b.do("the reason", enter(`#reason`, "the code was wrong"))
+	b.shot("forms-review")
+	b.send("start the bulk", `#terms`)
+	b.until("It has acted on everything that it selected.")
+	b.until("succeeded")
+	b.shot("forms-bulk")
+	b.do("the list of bulks", chromedp.Navigate(a.url+"/bulks"), see(`.cards tbody a`))
+	b.shot("forms-bulks")
+	if n := a.call("GET", "/v1/dead-letters", "").at("dead_letters").([]any); len(n) != 0 {
+		t.Errorf("%d dead letters are left", len(n))
+	}
+
+	b.do("the list", chromedp.Navigate(a.url+"/executions?workflow=document"), see(`nav.acts a.danger`))
+	b.shot("forms-list")
+	b.do("the breaker", chromedp.Navigate(a.url+"/queues?gate="+url.QueryEscape("target:pay/now")),
+		click(`nav.acts a[href*="do=open"]`), see(`#reason`), enter(`#reason`, "the provider is down"))
+	b.shot("forms-breaker")
+	b.send("force the breaker", `nav.acts a[href*="do=auto"]`)
+	b.until("forced by the web pages: the provider is down")
+	b.do("a limit", chromedp.Navigate(a.url+"/queues?gate=queue:default"), click(`nav.acts a[href*="do=limit"]`),
+		see(`#max`), set(`#max`, "7"))
+	b.send("a limit", `nav.acts a[href*="do=unlimit"]`)
+	b.until("of 7 places taken")
+	b.do("drain", chromedp.Navigate(a.url+"/workers"), see(`nav.acts`))
+	b.until("old-worker")
+	drain := `//tr[contains(., "old-worker")]//a[contains(@href, "do=drain")]`
+	b.do("drain", chromedp.Click(chromedp.Search(drain)), see(`form.act`))
+	b.shot("forms-drain")
+	b.do("drain", click(`form.act button.danger`), see(`table`))
+	b.until("drain")
+
+	a.want(201, "PUT", "/v1/webhooks/orders", `{"scheme": "cloudevents", "execution": {"workflow": "order"}}`)
+	b.do("a test delivery", chromedp.Navigate(a.url+"/webhooks/orders"), click(`nav.acts a[href*="do=test"]`),
+		see(`#data`), set(`#data`, `{"order": 7}`))
+	b.shot("forms-delivery")
+	b.send("a test delivery", `.why`)
+	b.do("replay", chromedp.Navigate(a.url+"/webhooks/orders"), see(`td nav.acts a`))
+	b.shot("forms-webhook")
+	b.do("replay", click(`td nav.acts a`), see(`form.act`))
+	b.send("replay", `.why`)
+	b.until(`"order": 7`)
+	got := a.call("GET", "/v1/executions?workflow=order", "")
+	if n := strings.Count(got.text, `"workflow":"order"`); n != 2 {
+		t.Errorf("the webhook has started %d executions: %s", n, got.text)
+	}
+}
