@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ type fake struct {
 	chunks   []belay.StoredChunk
 	tasks    []belay.Task // of an execution of a document
 	err      error
+	mu       sync.Mutex // guards asked and lookedAt, because several pages may be made at a time
 	asked    []belay.EventQuery
 	lookedAt int // how many chunks the pages have read
 	controls []belay.Control
@@ -169,7 +171,9 @@ func (f *fake) Explain(context.Context, belay.ExecutionID) (belay.Explanation, e
 func (f *fake) Workers(context.Context) ([]belay.Worker, error) { return f.workers, f.err }
 
 func (f *fake) Events(_ context.Context, q belay.EventQuery) ([]belay.Event, error) {
+	f.mu.Lock()
 	f.asked = append(f.asked, q)
+	f.mu.Unlock()
 	var out []belay.Event
 	for _, ev := range f.events {
 		if ev.Seq > q.After && len(out) < q.Limit {
@@ -182,7 +186,9 @@ func (f *fake) Events(_ context.Context, q belay.EventQuery) ([]belay.Event, err
 func (f *fake) Chunks(_ context.Context, q belay.ChunkQuery) ([]belay.StoredChunk, error) {
 	i, _ := slices.BinarySearchFunc(f.chunks, q.From, func(c belay.StoredChunk, n int64) int { return int(c.N - n) })
 	out := f.chunks[i:min(len(f.chunks), i+q.Limit)]
+	f.mu.Lock()
 	f.lookedAt += len(out)
+	f.mu.Unlock()
 	return out, f.err
 }
 
