@@ -63,9 +63,9 @@ func TestTopOfAServer(t *testing.T) {
 	}
 }
 
-// Rule: belay top shows a running execution with its newest step, its owner and the time for which it runs, counts it in
-// its state, its queue and the load of its worker, and no longer shows it once it has ended. A paused queue is a shut
-// gate.
+// Rule: belay top shows a running execution with its newest step, its owner and the time for which it runs, counts it
+// in its state, its queue and the load of its worker, and no longer shows it once it has ended. A paused queue is a
+// shut gate.
 func TestTopShowsRunningExecutions(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -123,7 +123,8 @@ func TestTopShowsRunningExecutions(t *testing.T) {
 		counts[w.Name] += w.Running
 	}
 	for name, want := range map[string]int{
-		"pending": 1, "running": 1, "busy pending": 0, "busy running": 1, "shut pending": 1, "shut running": 0, "wilma": 1,
+		"pending": 1, "running": 1, "busy pending": 0, "busy running": 1, "shut pending": 1, "shut running": 0,
+		"wilma": 1,
 	} {
 		if counts[name] != want {
 			t.Errorf("top counts %d for %s, want %d: %+v", counts[name], name, want, v)

@@ -26,7 +26,8 @@ func TestThePasswordOfOptionsIsNotShown(t *testing.T) {
 		slog.New(slog.NewTextHandler(&out, nil)).Info("m", "x", x)
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "x", x)
 	}
-	if shows := out.String(); strings.Contains(shows, password) || strings.Contains(shows, fmt.Sprintf("%x", password)) {
+	shows := out.String()
+	if strings.Contains(shows, password) || strings.Contains(shows, fmt.Sprintf("%x", password)) {
 		t.Errorf("the password shows in\n%s", shows)
 	}
 	if !strings.Contains(out.String(), "mq.example.org") {
