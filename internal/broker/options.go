@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -130,6 +131,19 @@ func (o Options) place() (host, vhost, user string) {
 	}
 	return fmt.Sprintf("%s:%d", uri.Host, uri.Port), uri.Vhost, uri.Username
 }
+
+// String shows where the options lead to, without the password.
+func (o Options) String() string {
+	host, vhost, user := o.place()
+	return fmt.Sprintf("RabbitMQ at %s, virtual host %q, user %q", host, vhost, user)
+}
+
+// Format shows the options without the password, with every verb of package fmt.
+func (o Options) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
+
+// MarshalText and LogValue keep the password out of encoders and logs.
+func (o Options) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+func (o Options) LogValue() slog.Value         { return slog.StringValue(o.String()) }
 
 // tls returns the configuration of TLS, as the library makes it: that of the options, or the certificates that the
 // parameters of the URL name.

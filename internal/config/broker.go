@@ -1,6 +1,9 @@
 package config
 
 import (
+	"fmt"
+	"io"
+	"log/slog"
 	"net/url"
 	"time"
 )
@@ -14,6 +17,16 @@ type Broker struct {
 	Prefix       string
 	MessageTTL   time.Duration
 }
+
+// String shows the URL without its password.
+func (b Broker) String() string { return Shown(b.URL) }
+
+// Format shows the URL without its password, with every verb of package fmt.
+func (b Broker) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, b.String()) }
+
+// MarshalText and LogValue keep the password out of encoders and logs.
+func (b Broker) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+func (b Broker) LogValue() slog.Value         { return slog.StringValue(b.String()) }
 
 // brokerKeys are the keys of the message broker.
 var brokerKeys = []Key{
