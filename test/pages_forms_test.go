@@ -22,11 +22,11 @@ func (b *browser) send(what, next string) {
 }
 
 // put stores a document.
-func (a api) put(name, text string) {
+func (a api) put(name, text string, headers ...string) {
 	a.t.Helper()
 	body, err := json.Marshal(map[string]string{"text": text})
 	must(a.t, err)
-	if got := a.call("PUT", "/v1/workflows/"+name, string(body)); got.status >= 300 {
+	if got := a.call("PUT", "/v1/workflows/"+name, string(body), headers...); got.status >= 300 {
 		a.t.Fatalf("store %s: %d %s", name, got.status, got.text)
 	}
 }
@@ -66,19 +66,41 @@ tasks:
     with: {run: ["sh", "-c", "exit ${{ input.code }}"]}
 `
 
-// Rule: in a real browser a person starts a document with the fields of its input, approves a task, requeues a group of
-// dead letters with another input and a canary, forces a circuit breaker open, drains a worker, and tests a webhook and
-// replays its delivery. A form that is sent again, because the person goes back, starts nothing more.
-func TestAPersonFillsInForms(t *testing.T) {
-	t.Parallel()
+// filler is a person who fills in forms, with a key of the scope admin, at a server with a worker for commands.
+type filler struct {
+	*browser
+	a   api
+	key []string // the header for requests to the API
+}
+
+func newFiller(t *testing.T) *filler {
+	t.Helper()
 	p := newPlace(t)
 	_, a := p.serve()
-	p.start(p.command("worker", "--server", a.url, "--name", "old-worker"))
-	a.put("deliver", deliverDocument)
-	a.put("pay", payDocument)
-	b := newBrowser(t, a.url, "the server responded with a status of 422") // to forms with mistakes
+	secret := func(name, scope string) string {
+		return strings.TrimSpace(p.belay("keys", "create", "--name", name, "--scope", scope).want(0).out)
+	}
+	admin := secret("anna", "admin")
+	p.start(withEnv(p.command("worker", "--server", a.url, "--name", "old-worker"),
+		"BELAY_KEY="+secret("old-worker", "worker")))
+	// the status 422 is the answer to forms with mistakes
+	b := &filler{newBrowser(t, a.url, "the server responded with a status of 422"), a, []string{
+		"Authorization", "Bearer " + admin,
+	}}
+	b.do("sign in", chromedp.Navigate(a.url+"/workers"), see(`input[name=key]`), enter(`input[name=key]`, admin),
+		click(`form.act button`), see(`form.visitor`))
+	return b
+}
 
-	b.do("open the document", chromedp.Navigate(a.url+"/workflows/deliver"), click(`nav.acts a`), see(`#f0`))
+// Rule: in a real browser a person starts a document with the fields of its input, approves a task, and opens the form
+// that starts it again.
+func TestAPersonStartsADocument(t *testing.T) {
+	t.Parallel()
+	b := newFiller(t)
+	a, key := b.a, b.key
+	a.put("deliver", deliverDocument, key...)
+	b.do("the document", chromedp.Navigate(a.url+"/workflows/deliver"))
+	b.do("open the document", click(`nav.acts a`), see(`#f0`))
 	b.do("leave a field wrong", enter(`#f0`, "Łódź"), set(`#f1`, "12"), set(`#f2`, "1"), set(`#f3`, "2026-12-24"),
 		enter(`#f4`, "ring twice\nor call"), click(`input[name=f5]`))
 	b.shot("forms-start")
@@ -90,7 +112,7 @@ func TestAPersonFillsInForms(t *testing.T) {
 	b.send("start", `p.done`)
 	b.until("May the parcel go?")
 	b.shot("forms-started")
-	found := a.call("GET", "/v1/executions?workflow=document&label=document=deliver", "")
+	found := a.call("GET", "/v1/executions?workflow=document&label=document=deliver", "", key...)
 	if list, _ := found.at("executions").([]any); len(list) != 1 {
 		t.Fatalf("%d executions were started: %s", len(list), found.text)
 	}
@@ -102,13 +124,21 @@ func TestAPersonFillsInForms(t *testing.T) {
 	b.until("It has succeeded")
 	b.do("again", click(`nav.acts a[href^="/start?again="]`), see(`#f0`))
 	b.shot("forms-again")
+}
 
+// Rule: in a real browser a person requeues a group of dead letters with another input and a canary, after a review
+// that shows how the inputs change, and sees the progress of the bulk.
+func TestAPersonRequeuesDeadLetters(t *testing.T) {
+	t.Parallel()
+	b := newFiller(t)
+	a, key := b.a, b.key
+	a.put("pay", payDocument, key...)
 	for i := range 3 {
 		body := fmt.Sprintf(`{"document": "pay", "input": {"invoice": "no. %d"}}`, i)
-		a.want(201, "POST", "/v1/executions", body)
+		a.want(201, "POST", "/v1/executions", body, key...)
 	}
 	until(t, "three dead letters", func() bool {
-		groups, _ := a.call("GET", "/v1/dead-letter-groups", "").at("groups").([]any)
+		groups, _ := a.call("GET", "/v1/dead-letter-groups", "", key...).at("groups").([]any)
 		if len(groups) != 1 {
 			return false
 		}
@@ -126,7 +156,7 @@ func TestAPersonFillsInForms(t *testing.T) {
 	b.send("review", `pre.diff .added`)
 	b.until(`+  "code": 0`)
 	b.until("A dry run finds 3 dead letters")
-	b.do("the reason", enter(`#reason`, "the code was wrong"))
+	b.do("the reason", enter(`#note`, "the code was wrong"))
 	b.shot("forms-review")
 	b.send("start the bulk", `#terms`)
 	b.until("It has acted on everything that it selected.")
@@ -134,17 +164,24 @@ func TestAPersonFillsInForms(t *testing.T) {
 	b.shot("forms-bulk")
 	b.do("the list of bulks", chromedp.Navigate(a.url+"/bulks"), see(`.cards tbody a`))
 	b.shot("forms-bulks")
-	if n := a.call("GET", "/v1/dead-letters", "").at("dead_letters").([]any); len(n) != 0 {
+	if n := a.call("GET", "/v1/dead-letters", "", key...).at("dead_letters").([]any); len(n) != 0 {
 		t.Errorf("%d dead letters are left", len(n))
 	}
-
 	b.do("the list", chromedp.Navigate(a.url+"/executions?workflow=document"), see(`nav.acts a.danger`))
 	b.shot("forms-list")
+}
+
+// Rule: in a real browser a person forces a circuit breaker open, sets a limit, drains a worker, and tests a webhook
+// and replays its delivery.
+func TestAPersonChangesGatesAndTriggers(t *testing.T) {
+	t.Parallel()
+	b := newFiller(t)
+	a, key := b.a, b.key
 	b.do("the breaker", chromedp.Navigate(a.url+"/queues?gate="+url.QueryEscape("target:pay/now")),
 		click(`nav.acts a[href*="do=open"]`), see(`#reason`), enter(`#reason`, "the provider is down"))
 	b.shot("forms-breaker")
 	b.send("force the breaker", `nav.acts a[href*="do=auto"]`)
-	b.until("forced by the web pages: the provider is down")
+	b.until("forced by anna: the provider is down")
 	b.do("a limit", chromedp.Navigate(a.url+"/queues?gate=queue:default"), click(`nav.acts a[href*="do=limit"]`),
 		see(`#max`), set(`#max`, "7"))
 	b.send("a limit", `nav.acts a[href*="do=unlimit"]`)
@@ -157,7 +194,7 @@ func TestAPersonFillsInForms(t *testing.T) {
 	b.do("drain", click(`form.act button.danger`), see(`table`))
 	b.until("drain")
 
-	a.want(201, "PUT", "/v1/webhooks/orders", `{"scheme": "cloudevents", "execution": {"workflow": "order"}}`)
+	a.want(201, "PUT", "/v1/webhooks/orders", `{"scheme": "cloudevents", "execution": {"workflow": "order"}}`, key...)
 	b.do("a test delivery", chromedp.Navigate(a.url+"/webhooks/orders"), click(`nav.acts a[href*="do=test"]`),
 		see(`#data`), set(`#data`, `{"order": 7}`))
 	b.shot("forms-delivery")
@@ -167,7 +204,7 @@ func TestAPersonFillsInForms(t *testing.T) {
 	b.do("replay", click(`td nav.acts a`), see(`form.act`))
 	b.send("replay", `.why`)
 	b.until(`"order": 7`)
-	got := a.call("GET", "/v1/executions?workflow=order", "")
+	got := a.call("GET", "/v1/executions?workflow=order", "", key...)
 	if n := strings.Count(got.text, `"workflow":"order"`); n != 2 {
 		t.Errorf("the webhook has started %d executions: %s", n, got.text)
 	}

@@ -147,3 +147,45 @@ func TestFormsNeedTheScopesOfTheirTwins(t *testing.T) {
 		t.Errorf("something broke:\n%s", r.log)
 	}
 }
+
+// A form that a page of another site sends is refused, also if no key is needed, and so is an odd one; nothing starts.
+func TestFormsOfOtherSitesAreRefused(t *testing.T) {
+	r := start(t, setup{})
+	c := http1(t)
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	id := r.submit(c)
+	const form = "application/x-www-form-urlencoded"
+	for _, f := range webui.Forms() {
+		path := strings.ReplaceAll(f.Path, "{id}", id)
+		fields := "op=" + belay.OpID{1}.String() + "&workflow=evil&mode=json&action=cancel&step=start&rate=1&failures=0" +
+			"&of=gate&id=queue:q&do=pause&signal=x&generation=1"
+		for _, h := range [][]string{
+			{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+			{"Origin", "null"},
+		} {
+			status, text := r.do(c, http.MethodPost, path, fields, append(h, "Content-Type", form)...)
+			if status != http.StatusForbidden {
+				t.Errorf("%s with %v: %d\n%.200s", path, h, status, text)
+			}
+		}
+		for kind, body := range map[string]string{
+			"application/json": `{"op": "x"}`, "multipart/form-data; boundary=b": "--b--",
+			form: strings.Repeat("op=&", 50_000), form + "; charset=x": "%zz", "text/html": "<form>",
+		} {
+			status, text := r.do(c, http.MethodPost, path, body, "Content-Type", kind)
+			if status < 400 || status > 499 {
+				t.Errorf("%s with %s: %d\n%.200s", path, kind, status, text)
+			}
+		}
+	}
+	status, text := r.do(c, http.MethodGet, "/v1/executions", "")
+	if strings.Count(text, `"id":`) != 1 || !strings.Contains(text, `"state":"pending"`) {
+		t.Errorf("the executions are now: %d %s", status, text)
+	}
+	if gates, _ := r.do(c, http.MethodGet, "/v1/gates", ""); gates != http.StatusOK {
+		t.Errorf("%d", gates)
+	}
+	if strings.Contains(r.log.String(), "level=ERROR") {
+		t.Errorf("something broke:\n%s", r.log)
+	}
+}

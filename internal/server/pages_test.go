@@ -167,3 +167,52 @@ func TestUncheckedSchemasAreNotFollowed(t *testing.T) {
 		t.Errorf("another host was asked %d times\n%s", n, r.log)
 	}
 }
+
+// A bulk is started from its review, and its page shows its end.
+func TestABulkIsStartedFromItsReview(t *testing.T) {
+	r := start(t, setup{})
+	c := http1(t)
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for range 3 {
+		r.submit(c)
+	}
+	const form = "application/x-www-form-urlencoded"
+	hidden := func(page string, more ...string) string {
+		v := url.Values{}
+		for _, m := range hiddenField.FindAllStringSubmatch(page, -1) {
+			v.Set(m[1], m[2])
+		}
+		for i := 0; i < len(more); i += 2 {
+			v.Set(more[i], more[i+1])
+		}
+		return v.Encode()
+	}
+	_, page := r.do(c, http.MethodGet, "/bulks/new?action=cancel&workflow=w", "")
+	status, page := r.do(c, http.MethodPost, "/bulks/new", hidden(page, "rate", "1000", "failures", "5", "canary", "1"),
+		"Content-Type", form)
+	if status != http.StatusOK || !strings.Contains(page, "A dry run finds 3 executions") {
+		t.Fatalf("%d\n%s", status, page)
+	}
+	body := hidden(page, "note", "not needed")
+	for range 2 {
+		status, text := r.do(c, http.MethodPost, "/bulks/new", body, "Content-Type", form)
+		if status != http.StatusSeeOther {
+			t.Fatalf("%d\n%s", status, text)
+		}
+	}
+	_, list := r.do(c, http.MethodGet, "/bulks", "")
+	links := regexp.MustCompile(`href="(/bulks/ex_[^"]*)"`).FindAllStringSubmatch(list, -1)
+	if len(links) != 1 {
+		t.Fatalf("there are %d bulks\n%s", len(links), list)
+	}
+	id := strings.TrimPrefix(links[0][1], "/bulks/")
+	if status, text := r.do(c, http.MethodGet, "/v1/executions/"+id, "", "Prefer", "wait=15"); !strings.Contains(text,
+		`"state":"succeeded"`) {
+		t.Fatalf("%d %s", status, text)
+	}
+	status, page = r.do(c, http.MethodGet, links[0][1], "")
+	if status != http.StatusOK || !strings.Contains(page, "It has acted on everything") ||
+		!strings.Contains(page, "not needed") || !strings.Contains(page, "<dt>Succeeded</dt><dd>3</dd>") {
+		t.Errorf("%d\n%s", status, page)
+	}
+}

@@ -185,11 +185,16 @@ type offer struct {
 	Danger         bool
 }
 
+// bulkActions are the names of the actions on the execution of a bulk.
+var bulkActions = []string{"resume", "pause", "retry", "cancel", "delete"}
+
 // offers returns the actions that the visitor may take in the execution's state.
 func offers(ctx context.Context, e *belay.Execution) []offer {
 	var all []offer
 	for i := range actions {
-		if a := &actions[i]; visitorOf(ctx).allows(a.scope) && a.offered(e) {
+		a := &actions[i]
+		forbidden := e.Workflow == belay.BulkWorkflow && !slices.Contains(bulkActions, a.name) // by the server
+		if visitorOf(ctx).allows(a.scope) && a.offered(e) && !forbidden {
 			all = append(all, offer{"/executions/" + e.ID.String() + "/" + a.name, a.label, a.danger})
 		}
 	}

@@ -86,7 +86,7 @@ func TestAGroupIsRequeuedWithACanary(t *testing.T) {
 		t.Fatalf("before the confirmation: %+v", f.requested)
 	}
 	confirm := fieldsOnPage(review)
-	confirm.Set("reason", "the URL was wrong")
+	confirm.Set("note", "the URL was wrong")
 	for range 2 {
 		got := send(t, f, by(newBulkPath, confirm, belay.ScopeOperate))
 		if got.status != http.StatusSeeOther || got.header.Get("Location") != "/bulks/"+id(77).String() {
@@ -94,7 +94,8 @@ func TestAGroupIsRequeuedWithACanary(t *testing.T) {
 		}
 	}
 	b, again := f.requested[1], f.requested[2]
-	if b.DryRun || b.Action != belay.BulkRequeue || b.Filter.Fingerprint != "x" || b.Actor != "anna" ||
+	if b.DryRun || b.Action != belay.BulkRequeue || b.Filter.Fingerprint != "x" || b.Filter.Reason != "" ||
+		b.Actor != "anna" ||
 		b.Notes != "the URL was wrong" || b.Rate != 0.5 || len(b.Canary) != 2 || b.Canary[1] != 20 ||
 		*b.MaxFailures != 0.25 || !same(b.InputPatch, []byte(`{"url": "https://example.org/new"}`)) || b.Op.IsZero() ||
 		b.Op != again.Op {
@@ -209,7 +210,7 @@ func TestThePageOfABulk(t *testing.T) {
 		"Under way 1", "Reached so far 7", "again", "These are the first 1 of 3 failures.",
 		"all dead letters of the workflow charge with errors of the class permanent", "Reason mended", `"a": 1`, "Cancel",
 		"Pause")
-	if !strings.Contains(a.body, `content="3"`) {
+	if a.saysNot("Fork", "Give up", "Send a signal"); !strings.Contains(a.body, `content="3"`) {
 		t.Error("the page of a bulk under way does not reload itself")
 	}
 	form := formOf(t, f, "cancel", belay.ScopeOperate)

@@ -177,9 +177,9 @@ func bulkFilterOf(action belay.BulkAction, q url.Values) (belay.BulkFilter, erro
 func bulkOf(action belay.BulkAction, filter belay.BulkFilter, form url.Values) (belay.Bulk, map[string]string) {
 	problems := make(map[string]string)
 	b := belay.Bulk{
-		Action: action, Filter: filter, All: form.Get("all") != "", Notes: formReason(form), Canary: []int{},
+		Action: action, Filter: filter, All: form.Get("all") != "", Canary: []int{},
+		Notes: excerpt(strings.TrimSpace(form.Get("note")), belay.MaxBulkNotes-len("…")),
 	}
-	b.Notes = strings.TrimSuffix(excerpt(b.Notes, belay.MaxBulkNotes-len("…")), "…")
 	if !filter.Narrow() && !b.All {
 		problems["all"] = "Confirm that the bulk acts on everything."
 	}
@@ -377,6 +377,7 @@ func (p *pages) reviewBulk(ctx context.Context, w http.ResponseWriter, r *http.R
 		f.Hidden = append(f.Hidden, field{Name: "documents", Value: "yes"})
 	}
 	reason := reasonField
+	reason.Name = "note" // since a filter has a reason, too
 	reason.About = "Each dead letter or history shows it, with the id of the bulk. It may be empty."
 	reason.restore(form)
 	f.Fields, f.Switch = []field{reason}, &option{Value: "terms", Label: "Change the terms"}
