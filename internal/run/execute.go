@@ -114,7 +114,7 @@ func (r *Run) discard() {
 func (r *Run) settlement() belay.Settlement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := belay.Settlement{Lease: r.a.Lease, Op: r.op(), CostTokens: r.takeCost()}
+	s := belay.Settlement{Lease: r.a.Lease, Op: r.op(), CostTokens: r.takeCost(), Steps: r.reports.takeLocked()}
 	err := r.result.err
 	switch {
 	case r.fault != nil && r.stop == stopNot:
