@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -136,6 +137,10 @@ func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.ttl/2)
 	defer cancel()
 	reply, err := s.w.b.Heartbeat(ctx, h)
+	if run.Refused(err) && slices.ContainsFunc(h.Holds, func(h belay.Held) bool { return h.Steps != nil }) {
+		s.shared.Quiet()
+		reply, err = s.w.b.Heartbeat(ctx, s.beatNow())
+	}
 	switch {
 	case belay.CodeOf(err) == belay.CodeLeaseLost:
 		s.lose(err)

@@ -83,18 +83,29 @@ func refused(op string, err error) error {
 // function has ended.
 func (r *Run) save(s belay.Save) error {
 	s.Lease, s.Op, s.CostTokens, s.Steps = r.a.Lease, r.op(), r.takeCost(), r.takeReports()
+	if !r.s.reports() {
+		s.Took, s.Attempt = 0, 0
+	}
 	ctx, t := r.calls(r.life)
+	stripped := false // the steps were left out
 	for {
 		if err := r.enter(); err != nil {
 			return err
 		}
 		_, err := r.s.Backend.Save(ctx, s)
 		if err == nil {
+			if stripped {
+				r.s.Quiet()
+			}
 			r.Progress()
 			if r.s.Saved != nil {
 				r.s.Saved(r.ID())
 			}
 			return nil
+		}
+		if reported := s.Took != 0 || s.Attempt != 0 || s.Steps != nil; reported && Refused(err) {
+			s.Took, s.Attempt, s.Steps, stripped = 0, 0, nil, true
+			continue
 		}
 		if !r.again(ctx, &t, err) {
 			if belay.CodeOf(err) != belay.CodeInternal { // the cost may have been charged

@@ -89,6 +89,23 @@ func (s *reports) done(d *doing) (told bool) {
 	return d.told
 }
 
+// quietFor is how long a session reports no steps after it has met a server that refuses reports.
+const quietFor = 10 * time.Minute
+
+// Refused reports whether a server may have refused a request only because it reports steps: servers of older versions
+// refuse fields that they do not know. Then the caller sends the request again without the steps, and calls Quiet if
+// the server accepts that.
+func Refused(err error) bool { return belay.CodeOf(err) == belay.CodeInvalid }
+
+// Quiet makes the runs of the session report no steps for some time.
+func (s *Session) Quiet() { s.quiet.Store(time.Now().Add(quietFor).UnixMicro()) }
+
+// reports reports whether the runs of the session report their steps now.
+func (s *Session) reports() bool {
+	until := s.quiet.Load()
+	return until == 0 || time.Now().UnixMicro() > until
+}
+
 // report tells the worker that there may be something to report.
 func (r *Run) report() {
 	if r.s.Report != nil {
@@ -120,6 +137,9 @@ func (s *reports) add(e ended) {
 
 // takeReports returns the steps and waits that no checkpoint has reported yet, and forgets them.
 func (r *Run) takeReports() []belay.StepReport {
+	if !r.s.reports() {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reports.takeLocked()
@@ -156,6 +176,9 @@ func (r *Run) endWaitLocked(w *wait, err error) {
 
 // current returns the steps and waits that are under way and have lasted for TellAfter, and marks them as told.
 func (r *Run) current() []belay.StepReport {
+	if !r.s.reports() {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reports.stale = false
@@ -179,6 +202,9 @@ func (r *Run) current() []belay.StepReport {
 // Untold reports whether a heartbeat would report another list of current steps than the last one. If not, next is the
 // time until a step that is under way is old enough for it; 0 if there is none.
 func (r *Run) Untold() (due bool, next time.Duration) {
+	if !r.s.reports() {
+		return false, 0
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	due = r.reports.stale

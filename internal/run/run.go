@@ -27,6 +27,8 @@ type Session struct {
 	// Report, if not nil, is called when a step or wait has begun, or one has ended that a heartbeat has
 	// named. It must return at once.
 	Report func()
+	// quiet is until when runs report no steps, in microseconds since 1970.
+	quiet atomic.Int64
 	// IDs returns 16 unpredictable bytes, different at each call.
 	IDs func() [16]byte
 }

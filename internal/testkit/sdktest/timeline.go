@@ -263,6 +263,42 @@ var timeline = []testCase{
 		}
 	}},
 
+	{"a worker reports no steps to a server that refuses them, such as one of an older version", func(e *env) {
+		var refused atomic.Int32
+		c := e.hire(register("w", lasts))
+		c.wire.set(func(_ context.Context, c call) error {
+			reported := false
+			switch q := c.request.(type) {
+			case belay.Heartbeat:
+				for _, h := range q.Holds {
+					reported = reported || h.Steps != nil
+				}
+			case belay.Save:
+				reported = q.Took != 0 || q.Attempt != 0 || q.Steps != nil
+			case belay.Settlement:
+				reported = q.Steps != nil
+			}
+			if reported && !c.done {
+				refused.Add(1)
+				return &belay.Error{Code: belay.CodeInvalid, Message: "there is no such field"}
+			}
+			return nil
+		})
+		id := e.start([]int{20_000, 30_000, 100})
+		want(e, id, "done")
+		if n := refused.Load(); n != 1 {
+			e.Errorf("%d requests with steps were refused, want 1: the first", n)
+		}
+		e.wantKinds(id, "submitted", "started", "step:step 0", "step:step 1", "step:step 2", "succeeded")
+		c.wire.set(nil)
+		e.sleep(11 * time.Minute)
+		id = e.start([]int{2000})
+		want(e, id, "done")
+		if ev := e.event(id, "step", "step 0"); ev.DurationMS != 2000 {
+			e.Errorf("ten minutes later the duration of a step is %d ms, want 2000", ev.DurationMS)
+		}
+	}},
+
 	{"all current steps of a worker together are bounded", func(e *env) {
 		const n = 200
 		ids := make([]belay.ExecutionID, n)
