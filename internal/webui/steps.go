@@ -45,7 +45,7 @@ type spell struct {
 
 // saved adds the step or wait that an event has saved, after those without an event of their own.
 func (d *drawing) saved(ev *belay.Event) {
-	d.untold(ev, "failed")
+	d.untold(ev)
 	if ev.Kind == "state" {
 		return
 	}
@@ -56,28 +56,43 @@ func (d *drawing) saved(ev *belay.Event) {
 	}
 	if ev.Kind == "wait" {
 		s.Result, s.Class = "over", "plain"
-		for i := len(d.open.Steps) - 1; i >= 0; i-- { // the end of a child and the wait for it are one row
-			if c := &d.open.Steps[i]; c.Kind == "child" && c.Name == s.Name {
-				s.Kind, s.Child = "child", c.Child
-				d.open.Steps = slices.Delete(d.open.Steps, i, i+1)
-				break
-			}
+		if c := d.merge("child", s.Name); c != nil { // the end of a child and the wait for it are one row
+			s.Kind, s.Child = "child", c.Child
 		}
 	}
 	if !s.timed {
 		s.Class = "plain"
 	}
+	d.add(s)
+}
+
+// add adds a step or wait to the open run. A wait whose begin was saved is the row of that checkpoint.
+func (d *drawing) add(s stepRow) {
+	if s.Kind == "wait" && s.timed {
+		d.merge("wait", s.Name)
+	}
 	d.open.Steps = append(d.open.Steps, s)
 }
 
+// merge removes and returns the newest mark of the open run with this kind and name; nil if there is none.
+func (d *drawing) merge(kind, name string) *stepRow {
+	for i := len(d.open.Steps) - 1; i >= 0; i-- {
+		if s := d.open.Steps[i]; s.Kind == kind && s.Name == name && !s.timed {
+			d.open.Steps = slices.Delete(d.open.Steps, i, i+1)
+			return &s
+		}
+	}
+	return nil
+}
+
 // untold adds the steps and waits that have no event of their own and that an event reports.
-func (d *drawing) untold(ev *belay.Event, failed string) {
+func (d *drawing) untold(ev *belay.Event) {
 	for i := range ev.Steps {
 		s := d.row(&ev.Steps[i])
 		if s.Error != "" || s.Kind == "step" {
-			s.Result, s.Class = failed, "failed"
+			s.Result, s.Class = "failed", "failed"
 		}
-		d.open.Steps = append(d.open.Steps, s)
+		d.add(s)
 	}
 }
 
@@ -92,8 +107,8 @@ func (d *drawing) row(r *belay.StepRecord) stepRow {
 // left adds the steps and waits that a run has left at its end. A wait for which the execution was suspended goes on
 // until the next run.
 func (d *drawing) left(ev *belay.Event) {
-	first := len(d.open.Steps)
-	d.untold(ev, "failed")
+	d.untold(ev)
+	first := len(d.open.Steps) - len(ev.Steps)
 	for i := range ev.Steps {
 		s := &d.open.Steps[first+i]
 		if ev.Steps[i].Over {
@@ -130,7 +145,7 @@ func (d *drawing) current(steps []belay.StepRecord) {
 				s.Result = "waiting"
 			}
 		}
-		d.open.Steps = append(d.open.Steps, s)
+		d.add(s)
 	}
 }
 

@@ -39,7 +39,7 @@ func bars(a *answer) []string {
 func TestTimelineShowsSteps(t *testing.T) {
 	got := bars(get(t, stepped(), here+id(1).String()))
 	want := []string{
-		"step failed 100+25 step fetch attempt 1 250ms failed connection refused",
+		"step failed 100+25 step fetch attempt 1 connection refused 250ms failed",
 		"step succeeded 150+50 step fetch attempt 2 500ms saved",
 		"step failed 300+300 step test 3s unfinished",
 		"step succeeded 700+200 step test 2s saved",
@@ -57,6 +57,7 @@ func TestTimelineShowsWaits(t *testing.T) {
 	f.events = []belay.Event{
 		f.events[0],
 		{Seq: 2, Kind: "started", At: ago(9 * time.Second), Token: 1, Attempt: 1},
+		{Seq: 3, Kind: "wait", At: ago(9 * time.Second), Token: 1, Name: "build"}, // its begin
 		{Seq: 3, Kind: "suspended", At: ago(8 * time.Second), Token: 1, Steps: []belay.StepRecord{
 			{Kind: belay.KindWait, Name: "build", BeganAt: ago(9 * time.Second)},
 		}},
@@ -120,10 +121,10 @@ func TestTimelineShowsOutput(t *testing.T) {
 		{N: 1, At: ago(500 * time.Millisecond), Data: []byte(strings.Repeat("copying a file\n", 1000))},
 	}
 	got := bars(get(t, f, here+id(1).String()))
-	if !strings.HasSuffix(got[3], "saved 2 lines of output compiling testing") {
+	if !strings.HasSuffix(got[3], "step test 2 lines of output compiling testing 2s saved") {
 		t.Errorf("the step is %q", got[3])
 	}
-	if !strings.Contains(got[4], "running 1000 lines of output, the last 136 copying") || len(got[4]) > maxStepLog+200 {
+	if !strings.Contains(got[4], "1000 lines of output, the last 136 copying") || len(got[4]) > maxStepLog+200 {
 		t.Errorf("the step is %q", got[4])
 	}
 }
