@@ -21,6 +21,8 @@ func stepText(s *belay.StepRecord, over time.Time) string {
 		text += ", took " + tookText(s.DurationMS)
 	case over.IsZero():
 		text += ", for " + since(s.BeganAt)
+	case s.Kind == belay.KindWait:
+		text += ", goes on without a worker"
 	default:
 		text += ", unfinished after " + screen.Short(over.Sub(s.BeganAt))
 	}

@@ -133,6 +133,9 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration,
 		wants: func(s *belay.Signal) bool { return s.Child.IsZero() && s.Name == name },
 	}
 	s, ok := r.takeNow(w.wants)
+	if ok && e.kind == 0 {
+		began = time.Time{} // an earlier run may have waited for this signal, but has not saved when it began to
+	}
 	if !ok {
 		if w.until, err = r.signalUntil(full, e, rec, timeout); err != nil {
 			return nil, err

@@ -435,9 +435,12 @@ export class Attempt implements Run {
       if (saved?.ended === "timeout") throw timeout;
       this.#pass();
       // An earlier run may have saved the begin of the wait.
-      const began = saved === undefined || saved.refused === true ? performance.now() : this.#began - name.ageMs;
+      let began: number | undefined =
+        saved === undefined || saved.refused === true ? performance.now() : this.#began - name.ageMs;
       const wants = (s: Schemas["Signal"]) => s.name === signal && s.child === undefined;
       let taken = this.#takeSignal(wants);
+      // An earlier run may have waited for this signal, but has not saved when it began to.
+      if (taken !== undefined && saved === undefined) began = undefined;
       if (taken === undefined) {
         const until = await this.#signalUntil(key, name, saved, o.timeoutMs);
         taken = await this.#await({ key, text: `signal ${JSON.stringify(key)}`, until, wants });
