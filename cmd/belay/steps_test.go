@@ -67,3 +67,17 @@ func TestWatchPrintsACurrentStepOnce(t *testing.T) {
 		t.Errorf("watch prints %q", got)
 	}
 }
+
+// Rule: belay top shows the current step of a running execution, or else its newest saved step.
+func TestTopShowsTheCurrentStep(t *testing.T) {
+	x := topRun{Step: "fetch"}
+	if got := x.doing(); got != "fetch" {
+		t.Errorf("without a current step: %q", got)
+	}
+	x.Current = []belay.StepRecord{
+		{Name: "charge", Attempt: 2, BeganAt: time.Now().Add(-90 * time.Second)}, {Name: "b/poll"},
+	}
+	if got := x.doing(); got != "charge for 1m30s, try 2, +1" {
+		t.Errorf("with two current steps: %q", got)
+	}
+}
