@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -24,10 +25,12 @@ type doing struct {
 	tries   bool // the step may have several tries
 	attempt int
 	began   time.Time     // when the try began
-	over    bool          // the try has ended; the next one has not begun, or the result is not saved yet
-	took    time.Duration // of a try that has ended
+	over    bool          // the try has failed, and the next one has not begun
+	took    time.Duration // of a try that has failed
 	err     string
 	told    bool // a heartbeat has named this try
+	// lasted is how long the try took that had the result. Only the goroutine of the step uses it.
+	lasted time.Duration
 }
 
 // ended is a step or wait that has no checkpoint of its own.
@@ -42,28 +45,47 @@ type reports struct {
 	ended []ended // since the last checkpoint: the newest belay.MaxReports
 	// stale says that a step or wait has ended that a heartbeat has named.
 	stale bool
+	some  atomic.Bool // ended is not empty
+	// spare is a doing that a later step may use, and room is the first room of the list doing: a run with many short
+	// steps, one after the other, allocates nothing for its reports.
+	spare atomic.Pointer[doing]
+	room  [1]*doing
+}
+
+// newDoing returns the record of a step that begins.
+func (s *reports) newDoing(name string, tries bool) *doing {
+	d := s.spare.Swap(nil)
+	if d == nil {
+		d = new(doing)
+	}
+	*d = doing{name: name, tries: tries}
+	return d
 }
 
 // beginTry records that a try of a step begins.
 func (r *Run) beginTry(d *doing, n int) {
 	r.mu.Lock()
 	if d.attempt == 0 {
+		if r.reports.doing == nil {
+			r.reports.doing = r.reports.room[:0]
+		}
 		r.reports.doing = append(r.reports.doing, d)
 	}
 	if d.told {
 		r.reports.stale = true
 	}
-	d.attempt, d.began, d.over, d.err, d.told = n, time.Now(), false, "", false
+	d.attempt, d.began, d.over, d.took, d.err, d.told = n, time.Now(), false, 0, "", false
 	r.mu.Unlock()
 	r.report()
 }
 
-// endTry records that a try of a step has ended. A try that gave the execution back is none.
-func (r *Run) endTry(d *doing, err error) {
+// failTry records that a try of a step has failed. A try that gave the execution back does not count.
+func (r *Run) failTry(d *doing, err error) {
+	took := time.Since(d.began)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d.over, d.took = true, time.Since(d.began)
-	if err != nil && !errors.Is(err, ErrYield) {
+	d.over, d.took = true, took
+	if !errors.Is(err, ErrYield) {
 		d.err = brief(err)
 		r.reports.add(ended{d.report(), d.began})
 	}
@@ -74,6 +96,7 @@ func (r *Run) done(d *doing) {
 	r.mu.Lock()
 	told := r.reports.done(d)
 	r.mu.Unlock()
+	r.reports.spare.Store(d)
 	if told {
 		r.report()
 	}
@@ -133,11 +156,12 @@ func (s *reports) add(e ended) {
 		s.ended = slices.Delete(s.ended, 0, 1)
 	}
 	s.ended = append(s.ended, e)
+	s.some.Store(true)
 }
 
 // takeReports returns the steps and waits that no checkpoint has reported yet, and forgets them.
 func (r *Run) takeReports() []belay.StepReport {
-	if !r.s.reports() {
+	if !r.reports.some.Load() || !r.s.reports() {
 		return nil
 	}
 	r.mu.Lock()
@@ -152,6 +176,7 @@ func (s *reports) takeLocked() []belay.StepReport {
 		out = append(out, e.StepReport)
 	}
 	s.ended = s.ended[:0]
+	s.some.Store(false)
 	return out
 }
 

@@ -46,12 +46,12 @@ func Step(ctx context.Context, name string, o StepOptions, fn func(ctx context.C
 	if target, call := o.Target, fn; target != "" {
 		fn = func(ctx context.Context) (json.RawMessage, error) { return callTarget(ctx, r, target, full, call) }
 	}
-	d := &doing{name: full, tries: o.Retry.Attempts > 1}
+	d := r.reports.newDoing(full, o.Retry.Attempts > 1)
 	defer r.done(d) // runs even if fn calls runtime.Goexit
 	data, err := r.carryOut(&scope{Context: ctx, r: r, b: c.b, step: full}, d, o.Retry, fn)
 	if err == nil {
 		err = r.save(belay.Save{
-			Kind: belay.KindStep, Key: full, Data: data, Took: d.took, Attempt: d.try(),
+			Kind: belay.KindStep, Key: full, Data: data, Took: d.lasted, Attempt: d.try(),
 		})
 	}
 	if err != nil {
@@ -71,10 +71,11 @@ func (r *Run) carryOut(ctx context.Context, d *doing, policy Retry, fn func(ctx 
 		}
 		r.beginTry(d, n)
 		data, err := fn(ctx)
-		r.endTry(d, err)
 		if err == nil {
+			d.lasted = time.Since(d.began)
 			return data, nil
 		}
+		r.failTry(d, err)
 		r.Progress()
 		if n >= policy.Attempts || belay.IsPermanent(err) || errors.Is(err, ErrYield) || ctx.Err() != nil {
 			return nil, err
