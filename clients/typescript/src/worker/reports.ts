@@ -58,7 +58,7 @@ export class Reports {
     return d;
   }
 
-  /** end notes that a try of a step has ended. One that gave the execution back is none. */
+  /** end notes that a try of a step has ended. A try that gave the execution back does not count as failed. */
   end(d: Doing, failed: boolean, error?: unknown): void {
     d.tookMs = performance.now() - d.began;
     if (!failed || error instanceof Yield) return;
