@@ -73,6 +73,10 @@ type Execution struct {
 	// raise this number.
 	Attempt int `json:"attempt"`
 	Losses  int `json:"losses,omitempty"`
+	// Current are the steps and waits that the present run was busy with when its worker last reported them.
+	// A step appears about a second after its begin. Lists leave Current out, and it is empty if the
+	// worker reports no steps.
+	Current []StepRecord `json:"current,omitempty"`
 	// Worker is the owner while the execution is running. While the execution is scheduled, Worker
 	// is the worker to which it is assigned and which has not accepted it yet.
 	Worker       WorkerID    `json:"worker,omitzero"`
@@ -222,10 +226,17 @@ type Event struct {
 	Kind string    `json:"kind"`
 	At   time.Time `json:"at"`
 	// Name is the name of the step, signal or child that the event concerns.
-	Name    string   `json:"name,omitempty"`
-	Token   Token    `json:"token,omitempty"`
-	Worker  WorkerID `json:"worker,omitzero"`
-	Attempt int      `json:"attempt,omitempty"`
+	Name   string   `json:"name,omitempty"`
+	Token  Token    `json:"token,omitempty"`
+	Worker WorkerID `json:"worker,omitzero"`
+	// Attempt is the number of the run's attempt; with a step, the number of the try within its run.
+	Attempt int `json:"attempt,omitempty"`
+	// DurationMS is how long the step or wait of the event took until its result was there, in milliseconds,
+	// rounded up; 0 if the owner did not report it.
+	DurationMS int64 `json:"duration_ms,omitempty"`
+	// Steps are steps and waits without an event of their own: failed tries and others that ended before
+	// this step or before the end of this run, and those that the run left unfinished.
+	Steps []StepRecord `json:"steps,omitempty"`
 	// Final says that the execution ended with this event.
 	Final bool `json:"final,omitempty"`
 	// Actor names the person or program that caused the event. It is empty if the system itself

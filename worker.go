@@ -341,6 +341,13 @@ type Save struct {
 	CostTokens Cost `json:"cost_tokens,omitempty"`
 	// Repeat says that the owner sent this Op before and has not received the reply.
 	Repeat bool `json:"repeat,omitempty"`
+	// Took is how long the step or wait took, until its result was there; 0 if the owner does not report it.
+	// Attempt is the number of the try that had this result, from 1. Steps are the steps and waits that
+	// have ended since the last Save of the run and have no checkpoint of their own, such as failed
+	// tries. The history shows all three; a repeated Save may have other values.
+	Took    time.Duration `json:"-"`
+	Attempt int           `json:"-"`
+	Steps   []StepReport  `json:"-"`
 }
 
 // Signal is a delivered signal, or the delivered message that a child has ended.
@@ -372,6 +379,9 @@ type Settlement struct {
 	SignalSeen int64 `json:"signal_seen,omitempty"`
 	CostTokens Cost  `json:"cost_tokens,omitempty"`
 	Repeat     bool  `json:"repeat,omitempty"`
+	// Steps are the steps and waits that have ended since the last Save of the run and have no checkpoint of
+	// their own, and those that the run leaves unfinished. The history shows them.
+	Steps []StepReport `json:"-"`
 }
 
 // Held names a run that a worker has. A worker has a run from the moment at which it receives the
@@ -382,6 +392,9 @@ type Held struct {
 	// Idle is how long ago the run last made progress; 0 means that the heartbeat does not report
 	// progress of the run. The engine uses Idle only for executions with an IdleTimeout.
 	Idle time.Duration `json:"-"`
+	// Steps are the current steps and waits of the run, at most MaxCurrent. A worker may leave out those that
+	// have just begun.
+	Steps []StepReport `json:"-"`
 }
 
 // Heartbeat renews a session and all leases under it. The engine also compares the worker's list of

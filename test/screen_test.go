@@ -62,6 +62,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	if got := a.want(http.StatusOK, "POST", "/v1/batch", string(ops)); strings.Contains(got.text, "error") {
 		t.Fatalf("%s", got.text)
 	}
+	a.want(http.StatusOK, "PUT", "/v1/executions/"+id+"/checkpoint", checkpointWithSteps(bytes), lease...)
 	a.want(http.StatusAccepted, "POST", "/v1/executions/"+id+"/signal", `{"name":`+text+`,"payload":`+bytes+`}`)
 	a.want(http.StatusOK, "POST", "/v1/executions/"+id+"/lock/"+strings.TrimPrefix(lock.header.Get("Location"),
 		"/v1/executions/"+id+"/lock/")+"/release",
@@ -70,8 +71,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	a.want(http.StatusCreated, "POST", "/v1/workers", `{"name":`+text+`,"version":`+text+`,"queues":[`+text+
 		`],"workflows":[{"workflow":`+text+`}],"capacity":1}`)
 	p.belay("keys", "create", "--name", hostileText, "--scope", "admin").want(0)
-	ran := p.run("--repo", repo, "--key", hostileText+"2", "--", "sh", "-c", "echo changed >> notes.txt; echo "+
-		hostileText)
+	ran := p.run("--repo", repo, "--key", hostileText+"2", "--", "sh", "-c", "echo new >> notes.txt; echo "+hostileText)
 
 	var e struct{ Output map[string]string }
 	if r := p.belay("get", id, "-o", "json").want(0); json.Unmarshal([]byte(r.out), &e) != nil ||
@@ -215,8 +215,8 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	see(p.belay("__complete", "webhooks", "get", ""))
 	see(p.belay("__complete", "webhooks", "delivery", "hostile", ""))
 	see(p.belay("__complete", "notify", "get", ""))
-	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(p.belay("--help").want(0).out,
-		-1) {
+	help := p.belay("--help").want(0).out
+	for _, line := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(help, -1) {
 		if !covered[line[1]] {
 			t.Errorf("the test does not run belay %s", line[1])
 		}
@@ -234,6 +234,11 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	}
 	server.signal(syscall.SIGTERM)
 	see(server.wait(patience).want(0))
+}
+
+// checkpointWithSteps is a checkpoint that reports a failed try; text is its name and error as JSON.
+func checkpointWithSteps(text string) string {
+	return `{"key":"k","steps":[{"kind":"step","name":` + text + `,"ago_ms":1,"over":true,"error":` + text + `}]}`
 }
 
 // askWebhooks runs the commands for webhooks; text and bytes are the hostile texts as JSON.

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/retry"
+	"github.com/belaydev/belay/internal/run"
 	"github.com/belaydev/belay/workflow"
 )
 
@@ -15,7 +17,9 @@ import (
 // the time of the sleep, but an alarm (package host) counts it.
 func (s *session) heartbeats() {
 	timer, alarm := time.NewTimer(s.beat), s.w.alarm(s.heartbeatSoon)
+	look, last := stopped(), time.Now()
 	defer timer.Stop()
+	defer look.Stop()
 	defer alarm.Stop()
 	alarm.Reset(s.beat + alarmDelay)
 	delays := retry.NewDelays(s.w.o.IDs)
@@ -26,6 +30,17 @@ func (s *session) heartbeats() {
 		case <-s.soon:
 		case asked = <-s.now:
 		case <-timer.C:
+		case <-s.look:
+			look.Reset(run.TellAfter)
+			continue
+		case <-look.C:
+			tell, next := s.lookAtSteps(last)
+			if next > 0 {
+				look.Reset(next)
+			}
+			if !tell {
+				continue
+			}
 		}
 		if s.ctx.Err() != nil {
 			return
@@ -42,6 +57,7 @@ func (s *session) heartbeats() {
 		}
 		alarm.Reset(s.ttl) // the alarm must not request a heartbeat while this heartbeat waits for its reply
 		next := s.beat
+		last = time.Now()
 		if err := s.heartbeat(); err != nil {
 			next = min(s.beat, delays.Next(err))
 			s.w.o.Log.Debug("heartbeat", "worker", s.id, "error", err)
@@ -56,6 +72,59 @@ func (s *session) heartbeats() {
 	}
 }
 
+// tellPause is the least time between two heartbeats for the sake of current steps, and tellCost is the least time for
+// each run that the heartbeat names, since the server reads the row of each. So the steps of a worker with 10 runs
+// appear after a second or two, and a worker with 1000 runs sends no more heartbeats than usual.
+const (
+	tellPause = time.Second
+	tellCost  = 10 * time.Millisecond
+)
+
+// report asks for a look at the current steps. The runs call it whenever a step begins; it costs one atomic operation
+// unless no look is due.
+func (s *session) report() {
+	if !s.looking.Swap(true) {
+		s.look <- struct{}{} // has room: only the first caller sends, until the goroutine of heartbeats has looked
+	}
+}
+
+// lookAtSteps decides whether a heartbeat should name the current steps now, before the next one is due. next is the
+// time until the next look; 0 if none is needed until report asks for one. last is when the last heartbeat was sent.
+func (s *session) lookAtSteps(last time.Time) (tell bool, next time.Duration) {
+	s.looking.Store(false) // a step that begins from here on asks for another look
+	runs := s.runs()
+	due := false
+	for _, r := range runs {
+		untold, left := r.Untold()
+		due = due || untold
+		if left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	if next > 0 {
+		next = max(next, run.TellAfter/2) // so that one look finds the steps of many runs
+	}
+	if due {
+		pause := max(tellPause, time.Duration(len(runs))*tellCost)
+		wait := pause - time.Since(last)
+		if tell = wait <= 0; tell {
+			wait = pause // the heartbeat does not name the steps that have just begun
+		}
+		next = wait
+	}
+	if next > 0 && s.looking.Swap(true) {
+		next = 0 // report has asked for a look meanwhile
+	}
+	return tell, next
+}
+
+// stopped returns a timer that does not run.
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
 // alarmDelay is how much later than the timer the alarm is due. So the alarm fires before the timer
 // only if the machine slept.
 const alarmDelay = 100 * time.Millisecond
@@ -68,6 +137,10 @@ func (s *session) heartbeat() error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.ttl/2)
 	defer cancel()
 	reply, err := s.w.b.Heartbeat(ctx, h)
+	if run.Refused(err) && slices.ContainsFunc(h.Holds, func(h belay.Held) bool { return h.Steps != nil }) {
+		s.shared.Quiet()
+		reply, err = s.w.b.Heartbeat(ctx, s.beatNow())
+	}
 	switch {
 	case belay.CodeOf(err) == belay.CodeLeaseLost:
 		s.lose(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -44,8 +45,12 @@ type session struct {
 
 	// now has requests for a heartbeat. Each request is a channel that is closed when the reply to
 	// the heartbeat has arrived or the heartbeat has failed.
-	now     chan chan struct{}
-	soon    chan struct{} // has a value if a heartbeat was requested
+	now  chan chan struct{}
+	soon chan struct{} // has a value if a heartbeat was requested
+	// looking says that the goroutine of heartbeats looks at the current steps soon. look has a value if it is
+	// asked to.
+	looking atomic.Bool
+	look    chan struct{}
 	drained chan struct{} // closed when an operator drains the worker
 	drain   sync.Once
 	beats   sync.WaitGroup
@@ -57,13 +62,15 @@ func newSession(base context.Context, w *Worker, got belay.Session, sent time.Du
 		// at most half of the TTL, because the fence closes (the runs freeze) after two thirds of the TTL
 		beat:  min(got.Heartbeat.D(), got.TTL.D()/2),
 		index: make(map[belay.RunID]*run.Run), acked: sent,
-		now: make(chan chan struct{}), soon: make(chan struct{}, 1), drained: make(chan struct{}),
+		now: make(chan chan struct{}), soon: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		drained: make(chan struct{}),
 	}
 	s.mailbox = newMailbox(s)
 	base = context.WithoutCancel(base)
 	s.ctx, s.end = context.WithCancelCause(base)
 	s.shared = run.Session{
-		Backend: w.b, Base: base, Linger: w.o.Linger, Full: w.full, Saved: w.joined, IDs: w.o.IDs,
+		Backend: w.b, Base: base, Linger: w.o.Linger, Full: w.full, Saved: w.joined, Report: s.report,
+		IDs:   w.o.IDs,
 		Fence: run.NewFence(w.o.Clock.Boottime, w.alarm, sent, s.ttl, w.o.MaxFreeze, s.frozenTooLong),
 	}
 	return s

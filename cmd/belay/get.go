@@ -20,7 +20,9 @@ func (a *app) getCommand() *cobra.Command {
 		Use: "get ID", Short: "Show one execution with its tasks and its history",
 		Args: exactly("the id of an execution"),
 		Long: "Show one execution with its history: by whom it was submitted and last modified, its runs, steps,\n" +
-			"children and cost; for a document, also its tasks (see belay tasks). -o wide also shows the internal\n" +
+			"children and cost; for a document, also its tasks (see belay tasks). The line now names the steps and\n" +
+			"waits that its run is busy with. A line of the history without a number is a step or wait that saved\n" +
+			"nothing, such as a failed try. -o wide also shows the internal\n" +
 			"queue and labels of a belay run, and the generation: 1, plus one for each time that the ended execution\n" +
 			"was reopened. -o json also has the input, the trigger payload and all metrics.",
 		ValidArgsFunction: a.completeIDs,
@@ -119,6 +121,9 @@ func (a *app) show(d *belay.ExecutionDetail, all *belay.TaskPage, events []belay
 	if owner != "" {
 		t.Row("owner", owner)
 	}
+	if len(e.Current) > 0 {
+		t.Row("now", currentText(e))
+	}
 	if progress != "" {
 		t.Row("progress", progress)
 	}
@@ -153,6 +158,10 @@ func (a *app) show(d *belay.ExecutionDetail, all *belay.TaskPage, events []belay
 	tl := screen.NewTable(a.out, "SEQ", "TIME", "EVENT", "")
 	for i := range events {
 		ev := &events[i]
+		for k := range ev.Steps {
+			s := &ev.Steps[k]
+			tl.Row("", clock(s.BeganAt), stepKind(s), stepText(s, ev.At))
+		}
 		tl.Row(fmt.Sprint(ev.Seq), clock(ev.At), ev.Kind, describe(ev))
 	}
 	return tl.Flush()
@@ -168,6 +177,13 @@ func describe(ev *belay.Event) string {
 	switch ev.Kind {
 	case "started", "scheduled":
 		add("attempt %d with token %d by %s", ev.Attempt, ev.Token, ev.Worker)
+	case "step":
+		if ev.Attempt > 1 {
+			add("attempt %d", ev.Attempt)
+		}
+	}
+	if ev.DurationMS > 0 {
+		add("took %s", tookText(ev.DurationMS))
 	}
 	if ev.Actor != "" {
 		add("by %s", ev.Actor)

@@ -53,15 +53,16 @@ type topLane struct {
 
 // topRun is a running execution with its newest step.
 type topRun struct {
-	Execution belay.ExecutionID `json:"execution"`
-	Workflow  string            `json:"workflow"`
-	Queue     string            `json:"queue"`
-	State     string            `json:"state"`
-	Worker    belay.WorkerID    `json:"worker"`
-	Owner     string            `json:"owner,omitempty"`
-	Step      string            `json:"step,omitempty"`
-	Started   time.Time         `json:"started_at,omitzero"`
-	Progress  time.Time         `json:"progress_at,omitzero"`
+	Execution belay.ExecutionID  `json:"execution"`
+	Workflow  string             `json:"workflow"`
+	Queue     string             `json:"queue"`
+	State     string             `json:"state"`
+	Worker    belay.WorkerID     `json:"worker"`
+	Owner     string             `json:"owner,omitempty"`
+	Step      string             `json:"step,omitempty"` // the newest saved one, if no current step is known
+	Current   []belay.StepRecord `json:"current,omitempty"`
+	Started   time.Time          `json:"started_at,omitzero"`
+	Progress  time.Time          `json:"progress_at,omitzero"`
 	seq       int64
 }
 
@@ -181,16 +182,23 @@ func (v *topView) add(lanes map[string]*topLane, e *belay.Execution) {
 	}
 }
 
-// step sets the owner and the newest step of a running execution.
+// step sets the owner and the current steps of a running execution, or its newest saved step.
 func (x *topRun) step(ctx context.Context, r reader, fleet []belay.Worker) error {
 	for i := range fleet {
 		if fleet[i].ID == x.Worker {
 			x.Owner = fleet[i].Name
 		}
 	}
-	events, err := r.Events(ctx, belay.EventQuery{
-		Execution: x.Execution, After: max(0, x.seq-topEvents), Limit: topEvents,
-	})
+	e, err := r.Execution(ctx, x.Execution)
+	if x.Current = e.Current; len(x.Current) > 0 {
+		return nil
+	}
+	var events []belay.Event
+	if err == nil {
+		events, err = r.Events(ctx, belay.EventQuery{
+			Execution: x.Execution, After: max(0, x.seq-topEvents), Limit: topEvents,
+		})
+	}
 	for i := range events {
 		if events[i].Kind == "step" {
 			x.Step = events[i].Name

@@ -91,10 +91,26 @@ func (a *app) topLongest(v *topView) error {
 		if !x.Progress.IsZero() {
 			progress += " ago"
 		}
-		t.Row(x.Execution.String(), x.State, narrow(x.Workflow), since(x.Started), narrow(dash(x.Step)), progress,
+		t.Row(x.Execution.String(), x.State, narrow(x.Workflow), since(x.Started), narrow(dash(x.doing())), progress,
 			narrow(dash(x.Owner)))
 	}
 	return t.Flush()
+}
+
+// doing is the current step with the time since its begin, or the newest saved step.
+func (x *topRun) doing() string {
+	if len(x.Current) == 0 {
+		return x.Step
+	}
+	s := &x.Current[0]
+	text := screen.Brief(s.Name, 24) + " for " + since(s.BeganAt)
+	if s.Attempt > 1 {
+		text += fmt.Sprintf(", try %d", s.Attempt)
+	}
+	if n := len(x.Current) - 1; n > 0 {
+		text += fmt.Sprintf(", +%d", n)
+	}
+	return text
 }
 
 func (a *app) topDeadLetters(v *topView) error {

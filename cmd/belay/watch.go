@@ -26,7 +26,8 @@ func (a *app) watchCommand() *cobra.Command {
 			return nil
 		},
 		Long: "Print the events of an execution as they happen, until the execution ends. The list begins with the\n" +
-			"first event, or with the event after the seq that --after names. With -o json each event is one line\n" +
+			"first event, or with the event after the seq that --after names. A line without a number is a step or\n" +
+			"wait that is under way, or one that saved nothing, such as a failed try. With -o json each event is one line\n" +
 			"of JSON. To continue an earlier list, give the seq of its last event to --after.\n\n" +
 			"Of a document belay prints the progress of the tasks instead: a line when a task starts, waits or ends.\n" +
 			"With --events, --after or -o json it prints the events.\n\n" +
@@ -86,9 +87,10 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 		return err
 	}
 	var away outage
+	var current stepLines
 	for {
 		events, err := r.Events(c.Context(), belay.EventQuery{
-			Execution: id, After: after, Wait: time.Minute, Data: e.Workflow == belay.BulkWorkflow,
+			Execution: id, After: after, Wait: a.watchWait(&e), Data: e.Workflow == belay.BulkWorkflow,
 		})
 		if c.Context().Err() != nil {
 			return exitCode(130)
@@ -109,19 +111,69 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 				}
 				continue
 			}
-			text := fmt.Sprintf("%5d  %s  %-10s %s\n", ev.Seq, clock(ev.At),
-				screen.Mark(a.out, screen.Line(ev.Kind)), screen.Line(describe(ev)))
-			if err := screen.Write(a.out, text); err != nil {
+			if err := a.watchEvent(ev); err != nil {
 				return err
 			}
 		}
 		if len(events) > 0 && events[len(events)-1].Final {
 			return nil
 		}
-		if len(events) == 0 {
-			if e, err := r.Execution(c.Context(), id); err == nil && e.State.Terminal() && e.Seq <= after {
+		if len(events) > 0 && a.output == "json" {
+			continue
+		}
+		if now, err := r.Execution(c.Context(), id); err == nil {
+			e = now
+			if e.State.Terminal() && e.Seq <= after {
 				return nil
+			}
+			if err := current.print(a, &e); err != nil {
+				return err
 			}
 		}
 	}
+}
+
+// watchWait is how long watch waits for an event before it looks at the current steps of a running execution, which
+// are no events.
+func (a *app) watchWait(e *belay.Execution) time.Duration {
+	if a.output != "json" && e.State == belay.Running {
+		return 2 * time.Second
+	}
+	return time.Minute
+}
+
+// watchEvent prints an event, after the steps and waits without an event of their own that came before it.
+func (a *app) watchEvent(ev *belay.Event) error {
+	for i := range ev.Steps {
+		s := &ev.Steps[i]
+		if err := a.watchLine("", s.BeganAt, stepKind(s), stepText(s, ev.At)); err != nil {
+			return err
+		}
+	}
+	return a.watchLine(fmt.Sprint(ev.Seq), ev.At, ev.Kind, describe(ev))
+}
+
+func (a *app) watchLine(seq string, at time.Time, kind, text string) error {
+	return screen.Write(a.out, fmt.Sprintf("%5s  %s  %-10s %s\n", seq, clock(at),
+		screen.Mark(a.out, screen.Line(kind)), screen.Line(text)))
+}
+
+// stepLines are the tries of current steps that watch has printed.
+type stepLines map[belay.StepRecord]bool
+
+// print prints the current steps that it has not printed before.
+func (p *stepLines) print(a *app, e *belay.Execution) error {
+	now := make(stepLines, len(e.Current))
+	for i := range e.Current {
+		s := e.Current[i]
+		key := belay.StepRecord{Kind: s.Kind, Name: s.Name, Attempt: s.Attempt, Over: s.Over}
+		if now[key] = true; (*p)[key] || a.output == "json" {
+			continue
+		}
+		if err := a.watchLine("", s.BeganAt, stepKind(&s), stepText(&s, time.Time{})); err != nil {
+			return err
+		}
+	}
+	*p = now
+	return nil
 }

@@ -74,7 +74,10 @@ func (r *Reader) readWorkers(ctx context.Context, x *explainer) (err error) {
 	case e.State.Terminal():
 		return nil
 	case e.State == belay.Running || e.State == belay.Scheduled:
-		x.workers, err = r.store.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{e.Worker}})
+		x.workers, err = r.store.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{e.Worker}, Current: true})
+		if err == nil && len(x.workers) > 0 && e.State == belay.Running {
+			x.view.Current, err = r.underway(ctx, e, x.workers[0].Worker)
+		}
 		return err
 	}
 	x.workers, err = r.store.Workers(ctx, store.WorkerQuery{Living: true, Owned: true, Limit: maxExplained})
@@ -299,6 +302,9 @@ func (x *explainer) running(e *machine.Execution) {
 				ago(w.ExpiresAt, x.now))
 		}
 	}
+	for _, s := range x.view.Current {
+		x.fact("%s", x.step(s))
+	}
 	x.fact("it last made progress %s ago", ago(x.now, e.ProgressAt))
 	if x.now.Sub(e.ProgressAt) >= slowProgress && e.CancelBy == 0 {
 		x.self(belay.ActionSteal, "Take it from its owner",
@@ -314,6 +320,22 @@ func (x *explainer) running(e *machine.Execution) {
 		x.fact("it pauses at its next step; `belay resume %s` takes the pause back", e.ID)
 		x.self(belay.ActionResume, "Resume", "takes the pause back")
 	}
+}
+
+// step describes a current step.
+func (x *explainer) step(s belay.StepRecord) string {
+	try := ""
+	if s.Attempt > 0 {
+		try = fmt.Sprintf(", attempt %d,", s.Attempt)
+	}
+	began := ago(x.now, machine.At(s.BeganAt))
+	switch {
+	case s.Over && s.Error != "":
+		return fmt.Sprintf("its step %s%s has failed and is about to be tried again: %s", s.Name, try, s.Error)
+	case s.Kind == belay.KindWait:
+		return fmt.Sprintf("it has waited in %s for %s", s.Name, began)
+	}
+	return fmt.Sprintf("it has been in step %s%s for %s", s.Name, try, began)
 }
 
 // ifLost describes the consequence if the external owner of an execution is lost.

@@ -34,7 +34,39 @@ func (r *Reader) Execution(ctx context.Context, id belay.ExecutionID) (belay.Exe
 	if err != nil {
 		return belay.Execution{}, err
 	}
-	return machine.View(rec), nil
+	v := machine.View(rec)
+	v.Current, err = r.current(ctx, rec.Execution)
+	return v, err
+}
+
+// current reads the steps and waits that the present run of an execution is busy with, as its worker has reported
+// them.
+func (r *Reader) current(ctx context.Context, e *machine.Execution) ([]belay.StepRecord, error) {
+	if e.State != belay.Running {
+		return nil, nil
+	}
+	workers, err := r.store.Workers(ctx, store.WorkerQuery{IDs: []belay.WorkerID{e.Worker}, Current: true})
+	if err != nil || len(workers) == 0 {
+		return nil, err
+	}
+	return r.underway(ctx, e, workers[0].Worker)
+}
+
+// underway is current for an execution whose owner was read with its current steps. Steps that have been saved since
+// the worker has reported them are left out.
+func (r *Reader) underway(ctx context.Context, e *machine.Execution, owner *machine.Worker) ([]belay.StepRecord,
+	error) {
+	steps, seq := owner.CurrentSteps(belay.RunID{Execution: e.ID, Token: e.Token})
+	if len(steps) == 0 || seq >= e.Seq {
+		return steps, nil
+	}
+	rec, err := r.store.Read(ctx, store.Read{
+		Execution: e.ID, History: true, After: max(seq, e.Seq-maxRecent), Limit: maxRecent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return machine.Underway(steps, machine.Events(rec, seq, maxRecent)), nil
 }
 
 // Detail reads one execution with its trigger payload, its newest action and its metrics.
@@ -43,7 +75,9 @@ func (r *Reader) Detail(ctx context.Context, id belay.ExecutionID) (belay.Execut
 	if err != nil {
 		return belay.ExecutionDetail{}, err
 	}
-	return machine.DetailView(rec), nil
+	v := machine.DetailView(rec)
+	v.Current, err = r.current(ctx, rec.Execution)
+	return v, err
 }
 
 // Await waits for the end of an execution.

@@ -83,14 +83,15 @@ func (a *api) runs() {
 		return a.save(ctx, l, in.Key, orEmpty(in.Body))
 	})
 	add(a, a.runRoute("complete", "End a run with success", true), settling(a, func(w *wire.Complete) belay.Settlement {
-		return belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: w.Output, CostTokens: w.CostTokens}
+		return belay.Settlement{Outcome: belay.OutcomeSucceeded, Output: w.Output, CostTokens: w.CostTokens,
+			Steps: w.Reports()}
 	}))
 	add(a, a.runRoute("fail", "End a run with a failure; the execution's policy says what follows", true), a.fail)
 	add(a, a.runRoute("suspend", "Give a run back until its wait is over", true),
 		settling(a, func(w *wire.Suspend) belay.Settlement {
 			return belay.Settlement{
 				Outcome: belay.OutcomeSuspended, Wait: wire.Duration(w.WaitMS), WaitText: w.WaitText,
-				SignalSeen: w.SignalSeen, CostTokens: w.CostTokens,
+				SignalSeen: w.SignalSeen, CostTokens: w.CostTokens, Steps: w.Reports(),
 			}
 		}))
 	target := a.runRoute("target", "Ask whether a run may call a target, or report how the call ended", true)
@@ -181,7 +182,7 @@ func (a *api) fail(ctx context.Context, in *runRequest[wire.Fail]) (*executionRe
 	return settling(a, func(w *wire.Fail) belay.Settlement {
 		return belay.Settlement{
 			Outcome: belay.OutcomeFailed, Failure: &w.Error, Output: w.Output,
-			RetryAfter: wire.Duration(w.RetryAfterMS), CostTokens: w.CostTokens,
+			RetryAfter: wire.Duration(w.RetryAfterMS), CostTokens: w.CostTokens, Steps: w.Reports(),
 		}
 	})(ctx, in)
 }

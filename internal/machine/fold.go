@@ -13,6 +13,8 @@ type Need struct {
 	// Held requests the executions that a worker owns. They are read without locks, because a
 	// command that requests them does not change them; its follow-up commands do.
 	Held []belay.WorkerID
+	// Current requests the current steps of sessions among Workers.
+	Current []belay.WorkerID
 	// Executions requests executions, together with all their ancestors.
 	Executions []belay.ExecutionID
 	// Owners requests the sessions that own executions. They are read without locks, because the

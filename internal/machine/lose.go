@@ -25,6 +25,7 @@ type Lose struct {
 func (c *Lose) Need(n *Need) {
 	n.Executions = append(n.Executions, c.Execution)
 	n.Workers = append(n.Workers, c.Worker)
+	n.Current = append(n.Current, c.Worker)
 }
 
 func (c *Lose) apply(w *world) (Reply, error) {
@@ -87,6 +88,9 @@ func (w *world) lose(e *Execution, x *Worker, blamed, together bool) {
 		outcome: belay.OutcomeLost, failure: belay.Failure{
 			Class: belay.ClassLost, Message: clip(text, maxMessage), FailedBy: belay.FailedByReaper,
 		},
+	}
+	if steps, _ := x.currentOf(belay.RunID{Execution: e.ID, Token: e.Token}); len(steps) > 0 {
+		w.run(e).Steps = encodeSteps(steps) // the steps that the owner has reported before it was lost
 	}
 	if blamed || !e.Suspect() || e.Token%4 == 0 {
 		e.setLosses(e.Losses + 1)

@@ -295,6 +295,7 @@ type Run struct {
 	Cost         belay.Cost
 	InputHash    []byte
 	ConfigHash   []byte
+	Steps        string // see stepsText; a store writes it with the end
 	New          bool
 }
 
@@ -310,7 +311,10 @@ type Checkpoint struct {
 	At        Time
 	Data      []byte
 	Cost      belay.Cost
-	Pruned    bool // the data was deleted: a newer state replaced it, or a retry from an earlier step discarded it
+	Took      int64  // how long the step took, in microseconds; 0 if its owner did not report it
+	Attempt   int    // the number of the try within its run; 0 if its owner did not report it
+	Steps     string // see stepsText
+	Pruned    bool   // the data was deleted: a newer state replaced it, or a retry from an earlier step discarded it
 }
 
 // Signal is a signal sent to an execution, or the notice that a child has ended.
@@ -356,7 +360,11 @@ type Worker struct {
 	Why        string
 	ClaimNo    int64 // the last claim that won an execution
 	ClaimFloor int64 // claims up to this number are over: their replies arrived, or the worker ignores them
-	New        bool
+	// Current are the steps that the worker is busy with; see Heartbeat.current. A store loads it only for
+	// Need.Current, and writes it only if Told is set: a heartbeat of this batch has set it.
+	Current string
+	Told    bool
+	New     bool
 }
 
 // ttl is how long the session lives after a heartbeat.

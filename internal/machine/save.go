@@ -100,7 +100,8 @@ func (c *Save) apply(w *world) (Reply, error) {
 	e.ProgressAt = w.Now
 	w.out.Checkpoints = append(w.out.Checkpoints, &Checkpoint{
 		Execution: e.ID, Seq: e.Seq, Kind: c.Kind, Key: c.Key, Token: e.Token, Op: c.Op, OpSum: c.judged.sum, At: w.Now,
-		Data: c.Data, Cost: c.CostTokens,
+		Data: c.Data, Cost: c.CostTokens, Took: took(c.Took), Attempt: attempt(c.Attempt),
+		Steps: w.stepsText(e, c.Steps),
 	})
 	seq := e.Seq // charge raises the seq again if it pauses the execution because the budget is spent
 	w.charge(e, c.CostTokens)

@@ -199,6 +199,7 @@ func (c *Heartbeat) apply(w *world) (Reply, error) {
 	x.ClaimFloor = max(x.ClaimFloor, c.ClaimSeen)
 	w.renew(x)
 	r := Reply{Heartbeat: belay.HeartbeatReply{ExpiresIn: x.ttl(), Drain: x.State == belay.WorkerDraining}}
+	x.Current, x.Told = c.current(w, x), true
 	c.reconcile(w, x, &r)
 	return r, nil
 }

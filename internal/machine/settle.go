@@ -79,6 +79,7 @@ func (c *Settle) apply(w *world) (Reply, error) {
 	w.charge(e, c.CostTokens)
 	r := w.run(e)
 	r.Op, r.OpSum, r.Output, r.Cost = c.Op, c.judged.sum, c.Output, c.CostTokens
+	r.Steps = w.stepsText(e, c.Steps)
 	f := c.failure()
 	x := w.workers[c.Lease.Worker]
 	outside := x.Spec.External

@@ -121,7 +121,7 @@ func Events(r *Record, after int64, limit int) []belay.Event {
 	for _, c := range r.Checkpoints {
 		ev := belay.Event{
 			Seq: c.Seq, Kind: c.Kind.String(), At: c.At.Time(), Name: c.Key, Token: c.Token, Data: c.Data,
-			Pruned: c.Pruned,
+			Pruned: c.Pruned, DurationMS: tookMillis(c.Took), Attempt: c.Attempt, Steps: StepsOf(c.Steps),
 		}
 		if noState(c) {
 			ev.Text = "the state was discarded"
@@ -175,7 +175,7 @@ func runEvents(run *Run, put func(belay.Event)) {
 	if run.Class != 0 {
 		ev.Error = run.failure()
 	}
-	ev.Final = run.Final
+	ev.Final, ev.Steps = run.Final, StepsOf(run.Steps)
 	put(ev)
 }
 

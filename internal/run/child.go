@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -102,8 +103,9 @@ func (r *Run) earlier(ctx context.Context, key string, now belay.ExecutionID) (b
 // childEnd waits for the child's end and saves the end in a checkpoint.
 func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.ExecutionID) (belay.Execution, error) {
 	var none belay.Execution
+	began := time.Now()
 	s, _, err := r.await(ctx, &wait{
-		b: b, text: fmt.Sprintf("child %q", key),
+		b: b, name: key, text: fmt.Sprintf("child %q", key),
 		wants: func(s *belay.Signal) bool { return s.Child == id },
 	})
 	if err != nil {
@@ -118,7 +120,11 @@ func (r *Run) childEnd(ctx context.Context, b *Branch, key string, id belay.Exec
 	if x.State == belay.Succeeded && len(x.Output) <= keepOutput {
 		rec.Payload = x.Output
 	}
-	if err := r.saveWait(key, rec, s.Seq); err != nil {
+	// A child that an earlier run has started has lasted longer than this wait.
+	if lasted := began.Add(time.Since(began) - x.FinishedAt.Sub(x.CreatedAt)); lasted.Before(began) {
+		began = lasted
+	}
+	if err := r.saveWait(key, rec, s.Seq, began); err != nil {
 		r.putBack(s)
 		return none, err
 	}

@@ -143,10 +143,11 @@ func (r *Run) Ends(ctx context.Context, bell *Bell, text string) ([]belay.Signal
 			}
 			continue
 		}
-		w := &wait{b: c.b, text: text, wants: isEnd}
+		w := &wait{b: c.b, name: text, text: text, wants: isEnd}
 		bell.w = w
 		r.blockLocked(ctx, w)
 		bell.w = nil
+		r.endWaitLocked(w, r.stopLocked())
 	}
 }
 
@@ -178,7 +179,7 @@ func (s *signals) takeEndsLocked() (ends []belay.Signal) {
 func (r *Run) SaveState(data json.RawMessage, consumes []int64) error {
 	for {
 		some := consumes[:min(len(consumes), belay.MaxConsumes)]
-		if err := r.saveMany(belay.KindState, stateKey, data, 0, some); err != nil {
+		if err := r.save(belay.Save{Kind: belay.KindState, Key: stateKey, Data: data, AlsoConsumes: some}); err != nil {
 			return err
 		}
 		if consumes = consumes[len(some):]; len(consumes) == 0 {

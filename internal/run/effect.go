@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -82,35 +81,37 @@ func refused(op string, err error) error {
 
 // save writes a checkpoint. While the lease is valid, it works even if the context of the workflow
 // function has ended.
-func (r *Run) save(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64) error {
-	return r.saveMany(kind, key, data, consumes, nil)
-}
-
-// saveMany is save for a checkpoint that consumes further signals.
-func (r *Run) saveMany(kind belay.CheckpointKind, key string, data json.RawMessage, consumes int64,
-	also []int64) error {
-	s := belay.Save{
-		Lease: r.a.Lease, Op: r.op(), Kind: kind, Key: key, Data: data, Consumes: consumes, AlsoConsumes: also,
-		CostTokens: r.takeCost(),
+func (r *Run) save(s belay.Save) error {
+	s.Lease, s.Op, s.CostTokens, s.Steps = r.a.Lease, r.op(), r.takeCost(), r.takeReports()
+	if !r.s.reports() {
+		s.Took, s.Attempt = 0, 0
 	}
 	ctx, t := r.calls(r.life)
+	stripped := false // the steps were left out
 	for {
 		if err := r.enter(); err != nil {
 			return err
 		}
 		_, err := r.s.Backend.Save(ctx, s)
 		if err == nil {
+			if stripped {
+				r.s.Quiet()
+			}
 			r.Progress()
 			if r.s.Saved != nil {
 				r.s.Saved(r.ID())
 			}
 			return nil
 		}
+		if reported := s.Took != 0 || s.Attempt != 0 || s.Steps != nil; reported && Refused(err) {
+			s.Took, s.Attempt, s.Steps, stripped = 0, 0, nil, true
+			continue
+		}
 		if !r.again(ctx, &t, err) {
 			if belay.CodeOf(err) != belay.CodeInternal { // the cost may have been charged
 				r.AddCost(s.CostTokens)
 			}
-			return r.answer("save "+key, err)
+			return r.answer("save "+s.Key, err)
 		}
 		s.Repeat = true
 	}

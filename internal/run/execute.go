@@ -86,6 +86,8 @@ func (r *Run) Settle() error {
 		switch {
 		case err == nil:
 			return nil
+		case s.Steps != nil && Refused(err):
+			s.Steps = nil
 		case s.Output != nil && belay.IsPermanent(refused("", err)):
 			// The store would refuse this output again, so the run is settled without the output.
 			s.Output, s.Op, s.Repeat = nil, r.op(), false
@@ -115,6 +117,9 @@ func (r *Run) settlement() belay.Settlement {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := belay.Settlement{Lease: r.a.Lease, Op: r.op(), CostTokens: r.takeCost()}
+	if r.s.reports() {
+		s.Steps = r.reports.takeLocked()
+	}
 	err := r.result.err
 	switch {
 	case r.fault != nil && r.stop == stopNot:

@@ -46,12 +46,17 @@ func (r *Run) begin(op call, key string) (entry, record, error) {
 	return e, rec, nil
 }
 
-func (r *Run) saveWait(key string, rec record, consumes int64) error {
+// saveWait saves a checkpoint of a wait. began is when the wait began, for the checkpoint of its end; zero otherwise.
+func (r *Run) saveWait(key string, rec record, consumes int64, began time.Time) error {
 	data, err := json.Marshal(rec)
 	if err != nil {
 		return belay.Permanent(err)
 	}
-	return r.save(belay.KindWait, key, data, consumes)
+	s := belay.Save{Kind: belay.KindWait, Key: key, Data: data, Consumes: consumes}
+	if !began.IsZero() {
+		s.Took = time.Since(began)
+	}
+	return r.save(s)
 }
 
 // until returns the time at which a wait of duration d ends. age is how old the wait's first
@@ -80,7 +85,7 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 		if err := r.pass(ctx); err != nil {
 			return err
 		}
-		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0); err != nil {
+		if err := r.saveWait(full, record{Sleep: belay.Duration(d)}, 0, time.Time{}); err != nil {
 			return err
 		}
 		until = time.Now().Add(d) // d counts from the saved checkpoint, so this time is never too early
@@ -88,7 +93,7 @@ func Sleep(ctx context.Context, name, key string, d time.Duration) error {
 	if !time.Now().Before(until) {
 		return nil
 	}
-	_, _, err = r.await(ctx, &wait{b: c.b, text: fmt.Sprintf("sleep %q", full), until: until})
+	_, _, err = r.await(ctx, &wait{b: c.b, name: full, text: fmt.Sprintf("sleep %q", full), until: until})
 	return err
 }
 
@@ -119,11 +124,18 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration,
 	if err := r.pass(ctx); err != nil {
 		return nil, err
 	}
+	began := time.Now()
+	if e.kind != 0 && !rec.Refused { // an earlier run has saved the begin
+		began = r.until(0, e.age)
+	}
 	w := &wait{
-		b: c.b, text: fmt.Sprintf("signal %q", full),
+		b: c.b, name: full, text: fmt.Sprintf("signal %q", full),
 		wants: func(s *belay.Signal) bool { return s.Child.IsZero() && s.Name == name },
 	}
 	s, ok := r.takeNow(w.wants)
+	if ok && e.kind == 0 {
+		began = time.Time{} // an earlier run may have waited for this signal, but has not saved when it began to
+	}
 	if !ok {
 		if w.until, err = r.signalUntil(full, e, rec, timeout); err != nil {
 			return nil, err
@@ -133,7 +145,8 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration,
 		}
 	}
 	if !ok {
-		if err := r.saveWait(full, record{Timeout: belay.Duration(timeout), Ended: endedTimeout}, 0); err != nil {
+		end := record{Timeout: belay.Duration(timeout), Ended: endedTimeout}
+		if err := r.saveWait(full, end, 0, began); err != nil {
 			return nil, err
 		}
 		return nil, ErrTimeout
@@ -144,7 +157,7 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration,
 		// A worker of an older version does not know Refused, and counts the timeout from now on.
 		end = record{Refused: true, Timeout: belay.Duration(max(timeout, 0))}
 	}
-	if err := r.saveWait(full, end, s.Seq); err != nil {
+	if err := r.saveWait(full, end, s.Seq, began); err != nil {
 		r.putBack(s)
 		return nil, err
 	}
@@ -174,6 +187,6 @@ func (r *Run) signalUntil(key string, e entry, rec record, timeout time.Duration
 	case timeout <= 0:
 		return time.Now(), nil
 	}
-	err := r.saveWait(key, record{Timeout: belay.Duration(timeout)}, 0)
+	err := r.saveWait(key, record{Timeout: belay.Duration(timeout)}, 0, time.Time{})
 	return time.Now().Add(timeout), err
 }

@@ -24,6 +24,11 @@ type Session struct {
 	Full func() bool
 	// Saved, if not nil, is called after each checkpoint that a run has saved.
 	Saved func(belay.RunID)
+	// Report, if not nil, is called when a step or wait has begun, or one has ended that a heartbeat has
+	// named. It must return at once.
+	Report func()
+	// quiet is until when runs report no steps, in microseconds since 1970.
+	quiet atomic.Int64
 	// IDs returns 16 unpredictable bytes, different at each call.
 	IDs func() [16]byte
 }
@@ -73,6 +78,7 @@ type Run struct {
 
 	waits   waits
 	signals signals
+	reports reports
 	result  result
 }
 
@@ -158,7 +164,7 @@ func (r *Run) ID() belay.RunID { return r.a.Lease.Run() }
 
 // Held returns the entry for this run in a heartbeat.
 func (r *Run) Held() belay.Held {
-	h := belay.Held{Execution: r.a.Lease.Execution, Token: r.a.Lease.Token}
+	h := belay.Held{Execution: r.a.Lease.Execution, Token: r.a.Lease.Token, Steps: r.current()}
 	if r.a.Policy.IdleTimeout > 0 {
 		h.Idle = time.Since(r.began) - time.Duration(r.progress.Load())
 	}

@@ -135,6 +135,7 @@ func (r *Run) await(ctx context.Context, w *wait) (x belay.Signal, ok bool, err 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeReaderLocked() // if this branch was woken to read signals and returns first, another branch reads
+	defer func() { r.endWaitLocked(w, err) }()
 	s := &r.signals
 	looked := false
 	for {

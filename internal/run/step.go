@@ -46,9 +46,13 @@ func Step(ctx context.Context, name string, o StepOptions, fn func(ctx context.C
 	if target, call := o.Target, fn; target != "" {
 		fn = func(ctx context.Context) (json.RawMessage, error) { return callTarget(ctx, r, target, full, call) }
 	}
-	data, err := r.carryOut(&scope{Context: ctx, r: r, b: c.b, step: full}, o.Retry, fn)
+	d := r.reports.newDoing(full, o.Retry.Attempts > 1)
+	defer r.done(d) // runs even if fn calls runtime.Goexit
+	data, err := r.carryOut(&scope{Context: ctx, r: r, b: c.b, step: full}, d, o.Retry, fn)
 	if err == nil {
-		err = r.save(belay.KindStep, full, data, 0)
+		err = r.save(belay.Save{
+			Kind: belay.KindStep, Key: full, Data: data, Took: d.lasted, Attempt: d.try(),
+		})
 	}
 	if err != nil {
 		r.release(full)
@@ -57,7 +61,7 @@ func Step(ctx context.Context, name string, o StepOptions, fn func(ctx context.C
 	return data, nil
 }
 
-func (r *Run) carryOut(ctx context.Context, policy Retry, fn func(ctx context.Context) (json.RawMessage,
+func (r *Run) carryOut(ctx context.Context, d *doing, policy Retry, fn func(ctx context.Context) (json.RawMessage,
 	error)) (json.RawMessage, error) {
 	r.busy(1)
 	defer r.busy(-1)
@@ -65,10 +69,13 @@ func (r *Run) carryOut(ctx context.Context, policy Retry, fn func(ctx context.Co
 		if err := r.pass(ctx); err != nil {
 			return nil, err
 		}
+		r.beginTry(d, n)
 		data, err := fn(ctx)
 		if err == nil {
+			d.lasted = time.Since(d.began)
 			return data, nil
 		}
+		r.failTry(d, err)
 		r.Progress()
 		if n >= policy.Attempts || belay.IsPermanent(err) || errors.Is(err, ErrYield) || ctx.Err() != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 // wait is a call of Sleep, WaitSignal, Child or Branch.Wait that blocks its branch.
 type wait struct {
 	b    *Branch
+	name string // the key of the wait in the history
 	text string // description for people, such as: signal "approved"
 	// until is the time at which the wait times out; zero for never.
 	until time.Time
@@ -22,6 +23,8 @@ type wait struct {
 
 	ready   chan struct{}
 	blocked bool
+	began   time.Time // when the wait blocked its branch first; zero before
+	told    bool      // a heartbeat has named the wait
 }
 
 // waits has the waits of all branches of a run.
@@ -45,12 +48,16 @@ type waits struct {
 // blockLocked blocks the caller until another goroutine wakes it or its context ends.
 func (r *Run) blockLocked(ctx context.Context, w *wait) {
 	w.ready, w.blocked = make(chan struct{}), true
+	if w.began.IsZero() {
+		w.began = time.Now()
+	}
 	r.waits.list = append(r.waits.list, w)
 	if w.b.waiting++; w.b.waiting == 1 {
 		r.waits.waiting++
 	}
 	r.decideLocked()
 	r.mu.Unlock()
+	r.report()
 	select {
 	case <-w.ready:
 	case <-ctx.Done():

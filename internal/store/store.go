@@ -250,6 +250,8 @@ type WorkerQuery struct {
 	Limit int
 	// Owned counts the executions that each session owns.
 	Owned bool
+	// Current reads the current steps of the sessions.
+	Current bool
 }
 
 // Of returns the rows that the query selects, in the order of [Store.Workers].

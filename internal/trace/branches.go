@@ -6,7 +6,8 @@ import (
 )
 
 // branches has the times of the newest steps and waits of each branch of a workflow. The history has the end of a
-// step, but not its begin: a step begins when the step or wait before it in its branch has ended.
+// step, but not always its begin: if its worker has not reported how long the step took, the step begins when the step
+// or wait before it in its branch has ended.
 type branches map[string]*latest
 
 // latest has the ends of the newest step or wait of a branch, and of it and the branches below it.

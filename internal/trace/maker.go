@@ -204,7 +204,7 @@ func (h *life) event(ev *belay.Event) {
 	case belay.KindStep.String():
 		h.step(ev)
 	case belay.KindWait.String():
-		h.span(h.ctx, "wait", ev, h.branches.since(branchOf(ev.Name), h.first))
+		h.span(h.ctx, "wait", ev, reported(ev, h.branches.since(branchOf(ev.Name), h.first)))
 		h.branches.at(branchOf(ev.Name), ev.At)
 	case "scheduled", belay.KindState.String(), "signal", "child":
 	default:
@@ -283,8 +283,17 @@ func (h *life) step(ev *belay.Event) {
 	if at := h.branches.since(branch, since); at.After(since) {
 		since = at
 	}
-	h.span(ctx, "step", ev, since)
+	h.span(ctx, "step", ev, reported(ev, since))
 	h.branches.at(branch, ev.At)
+}
+
+// reported returns when a step or wait began, if its owner has reported how long it took, but not before the time
+// first.
+func reported(ev *belay.Event, first time.Time) time.Time {
+	if ev.DurationMS <= 0 {
+		return first
+	}
+	return later(ev.At.Add(-time.Duration(ev.DurationMS)*time.Millisecond), first)
 }
 
 // span makes the span of a step or wait.

@@ -87,6 +87,18 @@ func TestSpansOfStepsAndWaits(t *testing.T) {
 	}
 }
 
+// Rule: a step or wait whose owner has reported how long it took begins that much before its checkpoint, but not before
+// the run or the step before it.
+func TestSpansOfReportedSteps(t *testing.T) {
+	k := history("submitted 0", "started 1", "signal 0 go", "step 1 a", "step 1 b", "wait 1 go", "succeeded 1 final")
+	k[3].DurationMS, k[4].DurationMS, k[5].DurationMS = 1500, 60_000, 500
+	want := []string{"step a 1.5-3", "step b 3-4", "wait go 4.5-5", "run w 1-6", "execution w 0-6"}
+	e := Ended{ID: belay.ExecutionID{1}, Workflow: "w", State: belay.Succeeded, Generation: 1}
+	if diff := cmp.Diff(want, spansOf(t, k, e)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Rule: each generation of an execution is a span of its own, from the action that has opened it, with its own runs.
 func TestSpansOfAGeneration(t *testing.T) {
 	k := history("submitted 0", "started 1", "failed 1 final", "retry 0", "started 2", "retry 2", "failed 2 final",

@@ -92,6 +92,7 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	if d.Log, err = p.tail(ctx, id); err != nil {
 		return view{}, err
 	}
+	d.Timeline.output(d.Log)
 	title := excerpt(cmp.Or(e.Document(), e.Workflow), 60) + " · " + d.State.Word
 	v := view{template: "execution", Title: title, Page: d}
 	d.renewal(r.URL)

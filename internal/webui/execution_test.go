@@ -51,7 +51,7 @@ func TestExecutionShowsOverdueOwner(t *testing.T) {
 // The timeline shows on one axis the lost run, the wait for a worker, and the run of the new owner.
 func TestTimelineShowsTakeOver(t *testing.T) {
 	a := get(t, running(), here+id(1).String())
-	rows := a.root.class("runs")[0].all("tr")[1:]
+	rows := a.root.class("of-run")
 	if len(rows) != 2 {
 		t.Fatalf("%d runs are drawn, want 2", len(rows))
 	}

@@ -83,6 +83,12 @@ func describe(ev *belay.Event, names map[belay.WorkerID]string) string {
 	if ev.Kind == "started" || ev.Kind == "scheduled" {
 		add("attempt %d, token %d, by %s", ev.Attempt, ev.Token, workerName(ev.Worker, names))
 	}
+	if ev.Kind == "step" && ev.Attempt > 1 {
+		add("attempt %d", ev.Attempt)
+	}
+	if ev.DurationMS > 0 {
+		add("took %s", short(time.Duration(ev.DurationMS)*time.Millisecond))
+	}
 	if ev.Actor != "" {
 		add("by %s", line(ev.Actor))
 	}

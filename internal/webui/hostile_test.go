@@ -49,9 +49,15 @@ func poisoned(s string) *fake {
 	for i := range f.events {
 		ev := &f.events[i]
 		ev.Name, ev.Text, ev.Actor, ev.Error = s, s, s, e.Error
+		ev.DurationMS, ev.Steps = 3, []belay.StepRecord{
+			{Kind: belay.KindStep, Name: s, Attempt: 2, BeganAt: noon, Over: true, Error: s},
+			{Kind: belay.KindWait, Name: s, BeganAt: noon},
+		}
 	}
-	f.events = append(f.events, belay.Event{Seq: 7, Kind: s, At: noon, Name: s})
-	f.chunks = []belay.StoredChunk{{Data: []byte(s)}}
+	e.Current = f.events[0].Steps
+	f.events = append(f.events, belay.Event{Seq: 7, Kind: s, At: noon, Name: s},
+		belay.Event{Seq: 8, Kind: "child", At: noon, Name: s, Text: s})
+	f.chunks = []belay.StoredChunk{{Data: []byte(s), At: f.events[5].At}}
 	f.list = func(belay.Filter) (belay.Page, error) {
 		return belay.Page{Executions: []belay.Execution{*e}, Next: s}, nil
 	}

@@ -2,7 +2,9 @@ package webui
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -18,6 +20,13 @@ const (
 type logTail struct {
 	Text string
 	Cut  bool // the log has earlier text that is not shown
+	// chunks are the parts of the text with the times at which they were stored.
+	chunks []logChunk
+}
+
+type logChunk struct {
+	at   time.Time
+	data []byte
 }
 
 // tail reads the end of the log; nil if the execution has no log. Chunks are numbered from 0, and
@@ -32,6 +41,7 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		return nil, err
 	}
 	var text []byte
+	var parts []logChunk
 	begin := last + 1
 	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one chunk per read, because each may be large
 		chunks, err := from(begin-1, 1)
@@ -43,9 +53,11 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		}
 		begin--
 		data := chunks[0].Data
+		parts = append(parts, logChunk{chunks[0].At, data[max(0, len(data)-tailBytes):]})
 		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes):]...), text...)
 	}
-	t := &logTail{Text: string(text), Cut: begin > 0}
+	slices.Reverse(parts)
+	t := &logTail{Text: string(text), Cut: begin > 0, chunks: parts}
 	if len(t.Text) > tailBytes {
 		t.Text, t.Cut = t.Text[len(t.Text)-tailBytes:], true
 		if _, rest, ok := strings.Cut(t.Text, "\n"); ok {

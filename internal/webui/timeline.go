@@ -8,12 +8,13 @@ import (
 	"github.com/belaydev/belay"
 )
 
-// timeline shows the runs of an execution as bars on one time axis. It is made from the events that
-// the page lists.
+// timeline shows the runs of an execution as bars on one time axis, and below each run its steps and
+// waits. It is made from the events that the page lists, and from the current steps.
 type timeline struct {
 	From, To string // times since the submission
 	Runs     []runRow
 	Waits    string // the state and its reason, if no worker runs the execution now
+	Undrawn  string // the number of steps that are not drawn; empty for none
 }
 
 // runRow is one run: a bar for the run, marks on the bar for its checkpoints, and a paler bar for
@@ -29,6 +30,7 @@ type runRow struct {
 	Bar     bar
 	Marks   []bar
 	Label   string // the row in words, for screen readers
+	Steps   []stepRow
 }
 
 // bar is a part of the axis; X and Width are thousandths of the axis.
@@ -76,15 +78,20 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 		d.event(&events[i])
 	}
 	if d.open != nil {
+		if newest {
+			d.current(e.Current)
+		}
 		d.end(a.to, "running", "running")
 		if !newest {
 			d.rows[len(d.rows)-1].Outcome = "continues"
 		}
 	}
+	d.resume(a.to)
 	if len(d.rows) == 0 {
 		return nil
 	}
 	t := &timeline{From: offset(a.from.Sub(e.CreatedAt)), To: offset(a.to.Sub(e.CreatedAt)), Runs: d.rows}
+	t.Undrawn = d.draw()
 	if newest && !e.State.Terminal() && e.State != belay.Running && e.Reason != nil {
 		t.Waits = line(e.State.String() + ": " + e.Reason.Code)
 	}
@@ -100,6 +107,8 @@ type drawing struct {
 	begin time.Time // when the open run began
 	free  time.Time // since when no worker runs the execution
 	steps int       // checkpoints of the open run
+
+	waiting []*spell // the waits for which the execution was suspended last
 }
 
 func (d *drawing) event(ev *belay.Event) {
@@ -113,12 +122,16 @@ func (d *drawing) event(ev *belay.Event) {
 		d.steps++
 		x := d.at(ev.At)
 		d.open.Marks = append(d.open.Marks, bar{X: min(x, axisWidth-2), Width: 2, Title: ev.Kind + " " + line(ev.Name)})
+		d.saved(ev)
+	case "child":
+		d.child(ev)
 	case "succeeded", "failed", "timed_out", "lost", "suspended", "preempted", "released", "cancelled", "timeout",
 		"steal":
 		if d.open == nil && ev.Token != 0 {
 			d.start(&belay.Event{At: d.from, Token: ev.Token, Worker: ev.Worker, Attempt: ev.Attempt})
 		}
 		if d.open != nil {
+			d.left(ev)
 			d.end(ev.At, ev.Kind, kindClass(ev.Kind))
 		}
 	}
@@ -128,6 +141,7 @@ func (d *drawing) start(ev *belay.Event) {
 	if d.open != nil {
 		d.end(ev.At, "ended", "plain")
 	}
+	d.resume(ev.At)
 	r := &runRow{Attempt: ev.Attempt, Token: ev.Token}
 	if !ev.Worker.IsZero() {
 		r.Worker = workerName(ev.Worker, d.names)

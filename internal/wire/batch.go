@@ -104,11 +104,17 @@ type Save struct {
 	Also       []int64              `json:"also_consumes,omitempty" maxItems:"1000"`
 	CostTokens belay.Cost           `json:"cost_tokens,omitempty"`
 	Repeat     bool                 `json:"repeat,omitempty"`
+	DurationMS int64                `json:"duration_ms,omitempty"`
+	Attempt    int                  `json:"attempt,omitempty"`
+	Steps      []StepReport         `json:"steps,omitempty"`
 }
 
 // SaveOf converts a checkpoint for the wire.
 func SaveOf(s belay.Save) Save {
-	return Save{LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.AlsoConsumes, s.CostTokens, s.Repeat}
+	return Save{
+		LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.AlsoConsumes, s.CostTokens, s.Repeat,
+		Millis(s.Took), s.Attempt, reportsOf(s.Steps),
+	}
 }
 
 // Save converts the checkpoint from the wire.
@@ -116,6 +122,7 @@ func (w *Save) Save() belay.Save {
 	return belay.Save{
 		Lease: w.Lease.Lease(), Op: w.Op, Kind: w.Kind, Key: w.Key, Data: w.Data,
 		Consumes: w.Consumes, AlsoConsumes: w.Also, CostTokens: w.CostTokens, Repeat: w.Repeat,
+		Took: Duration(w.DurationMS), Attempt: w.Attempt, Steps: reports(w.Steps),
 	}
 }
 
@@ -132,13 +139,14 @@ type Settle struct {
 	SignalSeen   int64           `json:"signal_seen,omitempty"`
 	CostTokens   belay.Cost      `json:"cost_tokens,omitempty"`
 	Repeat       bool            `json:"repeat,omitempty"`
+	Steps        []StepReport    `json:"steps,omitempty"`
 }
 
 // SettleOf converts a settlement for the wire.
 func SettleOf(s belay.Settlement) Settle {
 	return Settle{
 		LeaseOf(s.Lease), s.Op, s.Outcome, s.Output, s.Failure, Millis(s.RetryAfter), Millis(s.Wait), s.WaitText,
-		s.SignalSeen, s.CostTokens, s.Repeat,
+		s.SignalSeen, s.CostTokens, s.Repeat, reportsOf(s.Steps),
 	}
 }
 
@@ -147,7 +155,7 @@ func (w *Settle) Settlement() belay.Settlement {
 	return belay.Settlement{
 		Lease: w.Lease.Lease(), Op: w.Op, Outcome: w.Outcome, Output: w.Output, Failure: w.Failure,
 		RetryAfter: Duration(w.RetryAfterMS), Wait: Duration(w.WaitMS), WaitText: w.WaitText,
-		SignalSeen: w.SignalSeen, CostTokens: w.CostTokens, Repeat: w.Repeat,
+		SignalSeen: w.SignalSeen, CostTokens: w.CostTokens, Repeat: w.Repeat, Steps: reports(w.Steps),
 	}
 }
 

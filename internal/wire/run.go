@@ -20,13 +20,24 @@ type Progress struct {
 	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait consumes."`
 	Also       []int64              `json:"also_consumes,omitempty" maxItems:"1000" doc:"The seqs of further signals, and of ends of children, that this checkpoint consumes. So a state can take in many ends of children in one write."`
 	CostTokens belay.Cost           `json:"cost_tokens,omitempty" doc:"Added to the execution's cost. A number of tokens with at most four decimals, kept exactly."`
+	DurationMS int64                `json:"duration_ms,omitempty" doc:"How long the step or wait took, until its result was there. The history shows it."`
+	Attempt    int                  `json:"attempt,omitempty" doc:"The number of the try that had this result, from 1. The history shows it."`
+	Ended
 }
+
+// Ended has steps and waits without a checkpoint of their own.
+type Ended struct {
+	Steps []StepReport `json:"steps,omitempty" doc:"Steps and waits without a checkpoint of their own, for the history: failed tries and others that have ended since the last write of the run, and those that a run which ends leaves unfinished. The last 8 are kept."`
+}
+
+// Reports converts the steps from the wire.
+func (w *Ended) Reports() []belay.StepReport { return reports(w.Steps) }
 
 // Save converts the checkpoint from the wire.
 func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	s := belay.Save{
 		Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, AlsoConsumes: w.Also,
-		CostTokens: w.CostTokens,
+		CostTokens: w.CostTokens, Took: Duration(w.DurationMS), Attempt: w.Attempt, Steps: w.Reports(),
 	}
 	if s.Kind == 0 {
 		s.Kind = belay.KindStep
@@ -49,6 +60,7 @@ type Saved struct {
 type Complete struct {
 	Output     json.RawMessage `json:"output,omitempty" doc:"Any JSON; at most 1 MiB."`
 	CostTokens belay.Cost      `json:"cost_tokens,omitempty"`
+	Ended
 }
 
 // Fail ends a run with a failure; the execution's policy says what follows.
@@ -57,6 +69,7 @@ type Fail struct {
 	Output       json.RawMessage `json:"output,omitempty" doc:"A result of the failed run, if it has one."`
 	RetryAfterMS int64           `json:"retry_after_ms,omitempty" minimum:"0" doc:"The least delay before the next attempt."`
 	CostTokens   belay.Cost      `json:"cost_tokens,omitempty"`
+	Ended
 }
 
 // Suspend ends a run, and lets its execution wait for a time, a signal or the end of a child.
@@ -65,6 +78,7 @@ type Suspend struct {
 	WaitText   string     `json:"wait_text,omitempty" maxLength:"200" doc:"What the run waits for. A text that begins with signal or child is shown as the reason of the wait; otherwise the reason is timer or signal."`
 	SignalSeen int64      `json:"signal_seen,omitempty" minimum:"0" doc:"The seq of the newest signal that the run has seen; if there is a newer signal, the execution continues at once."`
 	CostTokens belay.Cost `json:"cost_tokens,omitempty"`
+	Ended
 }
 
 // Release gives the lock of an outside owner back, and says how the run ended.

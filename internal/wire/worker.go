@@ -219,6 +219,7 @@ type Held struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Token     belay.Token       `json:"token"`
 	IdleMS    int64             `json:"idle_ms,omitempty" doc:"How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout."`
+	Steps     []StepReport      `json:"steps,omitempty" doc:"The steps and waits that the run is busy with; 8 of a run are kept."`
 }
 
 // Heartbeat renews a session.
@@ -294,10 +295,12 @@ func (w *HeartbeatReply) Reply() belay.HeartbeatReply {
 	return r
 }
 
-func heldOne(h belay.Held) Held { return Held{h.Execution, h.Token, Millis(h.Idle)} }
+func heldOne(h belay.Held) Held {
+	return Held{h.Execution, h.Token, Millis(h.Idle), reportsOf(h.Steps)}
+}
 
 func (h Held) held() belay.Held {
-	return belay.Held{Execution: h.Execution, Token: h.Token, Idle: Duration(h.IdleMS)}
+	return belay.Held{Execution: h.Execution, Token: h.Token, Idle: Duration(h.IdleMS), Steps: reports(h.Steps)}
 }
 
 func heldOf(in []belay.Held) []Held {

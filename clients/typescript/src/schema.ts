@@ -2467,6 +2467,8 @@ export interface components {
              * @description How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout.
              */
             idle_ms?: number;
+            /** @description The steps and waits that the run is busy with; 8 of a run are kept. */
+            steps?: components["schemas"]["StepReport"][];
             /** Format: int64 */
             token: number;
             /** Format: int64 */
@@ -2696,6 +2698,8 @@ export interface components {
             cost_tokens?: number;
             /** @description Any JSON; at most 1 MiB. */
             output?: unknown;
+            /** @description Steps and waits without a checkpoint of their own, for the history: failed tries and others that have ended since the last write of the run, and those that a run which ends leaves unfinished. The last 8 are kept. */
+            steps?: components["schemas"]["StepReport"][];
         };
         Completion: {
             choices: components["schemas"]["Choice"][];
@@ -2937,6 +2941,8 @@ export interface components {
             /** Format: int64 */
             attempt?: number;
             data?: unknown;
+            /** Format: int64 */
+            duration_ms?: number;
             error?: components["schemas"]["Failure"];
             execution: string;
             final?: boolean;
@@ -2945,6 +2951,7 @@ export interface components {
             pruned?: boolean;
             /** Format: int64 */
             seq: number;
+            steps?: components["schemas"]["StepRecord"][];
             text?: string;
             /** Format: int64 */
             token?: number;
@@ -2987,6 +2994,7 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             created_by?: string;
+            current?: components["schemas"]["StepRecord"][];
             /** Format: date-time */
             deadline?: string;
             /** Format: date-time */
@@ -3058,6 +3066,7 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             created_by?: string;
+            current?: components["schemas"]["StepRecord"][];
             /** Format: date-time */
             deadline?: string;
             /** Format: date-time */
@@ -3146,6 +3155,8 @@ export interface components {
              * @description The least delay before the next attempt.
              */
             retry_after_ms?: number;
+            /** @description Steps and waits without a checkpoint of their own, for the history: failed tries and others that have ended since the last write of the run, and those that a run which ends leaves unfinished. The last 8 are kept. */
+            steps?: components["schemas"]["StepReport"][];
         };
         FailedTask: {
             /** @enum {string} */
@@ -3422,6 +3433,8 @@ export interface components {
              * @description How long ago the run last made progress. Without the field the heartbeat reports no progress, which matters if the policy has an idle_timeout.
              */
             idle_ms?: number;
+            /** @description The steps and waits that the run is busy with; 8 of a run are kept. */
+            steps?: components["schemas"]["StepReport"][];
             /** Format: int64 */
             token: number;
         };
@@ -3833,6 +3846,11 @@ export interface components {
             also_consumes?: number[];
             /**
              * Format: int64
+             * @description The number of the try that had this result, from 1. The history shows it.
+             */
+            attempt?: number;
+            /**
+             * Format: int64
              * @description The seq of the signal that this wait consumes.
              */
             consumes?: number;
@@ -3843,6 +3861,11 @@ export interface components {
             cost_tokens?: number;
             /** @description Any JSON; at most 1 MiB. */
             data?: unknown;
+            /**
+             * Format: int64
+             * @description How long the step or wait took, until its result was there. The history shows it.
+             */
+            duration_ms?: number;
             /** @description Only the newest checkpoint of each key counts. Without a key the checkpoint is the state of the execution. */
             key?: string;
             /**
@@ -3850,6 +3873,8 @@ export interface components {
              * @enum {string}
              */
             kind?: "step" | "state" | "wait";
+            /** @description Steps and waits without a checkpoint of their own, for the history: failed tries and others that have ended since the last write of the run, and those that a run which ends leaves unfinished. The last 8 are kept. */
+            steps?: components["schemas"]["StepReport"][];
         };
         ProgressEvent: {
             data: unknown;
@@ -4235,6 +4260,8 @@ export interface components {
         Save: {
             also_consumes?: number[];
             /** Format: int64 */
+            attempt?: number;
+            /** Format: int64 */
             consumes?: number;
             /**
              * @description A number of tokens with at most four decimals, kept exactly; at most 922337203685477.5807.
@@ -4242,12 +4269,15 @@ export interface components {
              */
             cost_tokens?: number;
             data?: unknown;
+            /** Format: int64 */
+            duration_ms?: number;
             key: string;
             /** @enum {string} */
             kind: "step" | "state" | "wait";
             lease: components["schemas"]["Lease"];
             op?: string;
             repeat?: boolean;
+            steps?: components["schemas"]["StepReport"][];
         };
         Saved: {
             /**
@@ -4402,6 +4432,7 @@ export interface components {
             retry_after_ms?: number;
             /** Format: int64 */
             signal_seen?: number;
+            steps?: components["schemas"]["StepReport"][];
             /** Format: int64 */
             wait_ms?: number;
             wait_text?: string;
@@ -4422,6 +4453,8 @@ export interface components {
             idle_ms?: number;
             /** Format: int64 */
             signal_seq: number;
+            /** @description The steps and waits that the run is busy with; 8 of a run are kept. */
+            steps?: components["schemas"]["StepReport"][];
             /** Format: int64 */
             token: number;
         };
@@ -4513,6 +4546,47 @@ export interface components {
             actor?: string;
             /** @description The reason, which the history shows. */
             reason: string;
+        };
+        StepRecord: {
+            /** Format: int64 */
+            attempt?: number;
+            /** Format: date-time */
+            began_at: string;
+            /** Format: int64 */
+            duration_ms?: number;
+            error?: string;
+            /** @enum {string} */
+            kind: "step" | "state" | "wait";
+            name: string;
+            over?: boolean;
+        };
+        StepReport: {
+            /**
+             * Format: int64
+             * @description How long ago the try began.
+             */
+            ago_ms: number;
+            /**
+             * Format: int64
+             * @description The number of the try within its run, from 1.
+             */
+            attempt?: number;
+            /**
+             * Format: int64
+             * @description How long the try took, if it has ended.
+             */
+            duration_ms?: number;
+            /** @description The error with which the try has ended; 200 bytes are kept. */
+            error?: string;
+            /**
+             * @description step or wait.
+             * @enum {string}
+             */
+            kind: "step" | "state" | "wait";
+            /** @description The name under which the step's result is saved. A long name is cut. */
+            name: string;
+            /** @description The try has ended. */
+            over?: boolean;
         };
         StoredChunk: {
             /** Format: date-time */
@@ -4699,6 +4773,8 @@ export interface components {
              * @description The seq of the newest signal that the run has seen; if there is a newer signal, the execution continues at once.
              */
             signal_seen?: number;
+            /** @description Steps and waits without a checkpoint of their own, for the history: failed tries and others that have ended since the last write of the run, and those that a run which ends leaves unfinished. The last 8 are kept. */
+            steps?: components["schemas"]["StepReport"][];
             /**
              * Format: int64
              * @description How long to wait at most; 0 waits without a limit for a signal or a child.

@@ -467,6 +467,95 @@ test("a run with more checkpoints than a claim has room for reads them all", asy
   assert.deepEqual((await belay.result(id)).output, Array(9).fill(size));
 });
 
+test("the current steps of a run are visible, and the history has times and failed tries", async (t) => {
+  const belay = await client();
+  const done = gate();
+  let tries = 0;
+  working(t, belay, "timeline", (w) =>
+    w.register("timeline", async (_, run) => {
+      await run.step("fast", () => 1);
+      await run.step(
+        "charge",
+        async () => {
+          if (++tries < 2) throw new Error("no\u0000\u001b[31m");
+          await done.passed;
+        },
+        { attempts: 3, baseMs: 20 },
+      );
+      await run.sleep("nap", 50);
+      const answer = await run.waitSignal<string>("approved");
+      await run.step("last", () => {
+        throw permanent("declined");
+      });
+      return answer;
+    }),
+  );
+  const { id } = await belay.submit("timeline", { queue: "timeline" });
+  await until(async () => (await belay.get(id)).current !== undefined);
+  const [charge, ...more] = (await belay.get(id)).current!;
+  assert.deepEqual(
+    { ...charge, began_at: undefined },
+    { kind: "step", name: "charge", attempt: 2, began_at: undefined },
+  );
+  assert.deepEqual(more, []);
+  assert.ok(Date.now() - Date.parse(charge!.began_at) < 30_000);
+  done.open();
+  await until(async () => (await belay.get(id)).state === "waiting");
+  await belay.signal(id, "approved", "yes");
+  await assert.rejects(belay.result(id).then((x) => assert.equal(x.state, "succeeded")));
+  const params = { path: { id } };
+  const events = (await belay.api.GET("/v1/executions/{id}/history", { params })).data!.events;
+  const find = (kind: string, name?: string) => events.find((e) => e.kind === kind && (name ?? e.name) === e.name)!;
+  assert.ok(find("step", "fast").duration_ms! >= 1 && find("step", "fast").duration_ms! < 500);
+  const saved = find("step", "charge");
+  assert.equal(saved.attempt, 2);
+  assert.ok(saved.duration_ms! >= 500);
+  assert.deepEqual(
+    saved.steps!.map((s) => [s.name, s.attempt, s.over, s.error]),
+    [["charge", 1, true, "no [31m"]],
+  );
+  const nap = [...(find("suspended").steps ?? [])];
+  assert.deepEqual(
+    nap.map((s) => [s.kind, s.name, s.over ?? false]),
+    [
+      ["wait", "nap", true],
+      ["wait", "approved", false],
+    ],
+  );
+  assert.equal(find("wait", "approved").duration_ms, undefined); // the run that waited has not saved the begin
+  const failed = find("failed").steps!.map((s) => [s.name, s.over, s.error]);
+  assert.deepEqual(failed, [["last", true, "declined"]]);
+});
+
+test("a server that refuses reports of steps gets the same writes without them", async (t) => {
+  const url = await shared();
+  let refused = 0;
+  const fields = /"steps":|"duration_ms":|"attempt":/;
+  const older: typeof fetch = async (input, init) => {
+    const request = new Request(input, init);
+    const text = request.method === "POST" ? await request.clone().text() : "";
+    if (fields.test(text) && !/"submit":/.test(text)) {
+      refused++;
+      const problem = { type: "about:blank", title: "invalid", status: 422, code: "invalid", detail: "no such field" };
+      return new Response(JSON.stringify(problem), {
+        status: 422,
+        headers: { "Content-Type": "application/problem+json" },
+      });
+    }
+    return fetch(request);
+  };
+  const belay = new Belay({ url, fetch: older });
+  working(t, belay, "older", (w) =>
+    w.register("older", async (_, run) => {
+      for (const name of ["a", "b", "c"]) await run.step(name, () => name);
+      return run.step("d", () => "done");
+    }),
+  );
+  const { id } = await belay.submit("older", { queue: "older" });
+  assert.equal((await belay.result(id)).output, "done");
+  assert.equal(refused, 1);
+});
+
 async function until(done: () => Promise<boolean>): Promise<void> {
   for (const end = performance.now() + 30_000; !(await done());) {
     if (performance.now() > end) assert.fail("not within 30 s");

@@ -135,6 +135,9 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 		if q.Owned {
 			out[i].Running = len(s.owned(out[i].ID))
 		}
+		if q.Current {
+			out[i].Current = s.workers[out[i].ID].Current
+		}
 	}
 	return out, nil
 }

@@ -15,7 +15,11 @@ func (s *Store) load(need machine.Need) *machine.Rows {
 	}
 	for _, id := range unique(need.Workers) {
 		if x := s.workers[id]; x != nil {
-			rows.Workers = append(rows.Workers, copyWorker(x))
+			next := copyWorker(x)
+			if slices.Contains(need.Current, id) {
+				next.Current = x.Current
+			}
+			rows.Workers = append(rows.Workers, next)
 		}
 	}
 	for _, id := range unique(need.Held) {

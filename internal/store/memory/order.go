@@ -100,7 +100,7 @@ func copyChunk(k *machine.Chunk, payload bool) *machine.Chunk {
 
 func copyWorker(x *machine.Worker) *machine.Worker {
 	c := copyOf(x)
-	c.New = false
+	c.New, c.Told, c.Current = false, false, ""
 	return c
 }
 

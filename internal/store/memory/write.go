@@ -93,6 +93,7 @@ func (t *tx) writeRuns(runs []*machine.Run) error {
 			next.EndedSeq, next.EndedAt, next.Outcome, next.Final = run.EndedSeq, run.EndedAt, run.Outcome, run.Final
 			next.Op, next.OpSum, next.Output, next.Cost = run.Op, run.OpSum, slices.Clone(run.Output), run.Cost
 			next.Class, next.Message, next.Stack, next.FailedBy = run.Class, run.Message, run.Stack, run.FailedBy
+			next.Steps = run.Steps
 			return next
 		})
 		if !ok {
@@ -206,14 +207,20 @@ func (t *tx) publish(c *machine.Changes) {
 	if c.Grace != 0 {
 		for id, x := range t.workers {
 			if !x.State.Ended() {
-				next := copyWorker(x)
+				next := copyOf(x)
 				next.ExpiresAt = max(x.ExpiresAt.Add(c.Grace), t.now.Add(x.Spec.TTL.D()))
 				t.workers[id] = next
 			}
 		}
 	}
 	for _, x := range c.Workers {
-		t.workers[x.ID] = copyWorker(x)
+		next := copyWorker(x)
+		if x.New || x.Told {
+			next.Current = x.Current
+		} else if was := t.workers[x.ID]; was != nil {
+			next.Current = was.Current
+		}
+		t.workers[x.ID] = next
 	}
 	for _, k := range c.Keys {
 		k.Holder, k.Was = machine.KeyHolder{}, belay.ExecutionID{}

@@ -38,14 +38,14 @@ WHERE NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = u.execution AND e.toke
 
 	// Inserts for runs whose row is written only when they end: with and without an error.
 	runsWithError = table.Runs.Only("execution, token, worker, attempt, generation, started_seq, started_at, " +
-		"ended_seq, ended_at, outcome, final, op, op_sum, cost, cost_rest, output, class, message, stack, failed_by")
+		"ended_seq, ended_at, outcome, final, op, op_sum, cost, cost_rest, output, steps, class, message, stack, failed_by")
 	runsWithoutError = runsWithError.First(-4)
 	insertEnded      = insert(runsWithError)
 	insertQuiet      = insert(runsWithoutError)
 
 	// Updates for the end of a run that has a row, and for its start if the change has a start.
-	runEnds = table.Runs.Only("ended_seq, ended_at, outcome, final, op, op_sum, cost, cost_rest, output, class, " +
-		"message, stack, failed_by, started_seq, started_at, execution, token")
+	runEnds = table.Runs.Only("ended_seq, ended_at, outcome, final, op, op_sum, cost, cost_rest, output, steps, " +
+		"class, message, stack, failed_by, started_seq, started_at, execution, token")
 	endRuns = counted(strings.NewReplacer(
 		"started_seq = u.started_seq", "started_seq = coalesce(u.started_seq, t.started_seq)",
 		"started_at = u.started_at", "started_at = CASE WHEN u.started_seq IS NULL THEN t.started_at ELSE "+

@@ -34,6 +34,7 @@ func (t *tx) first(ctx context.Context, need machine.Need) error {
 		p.add(lockLiving, nil)
 	}
 	t.lockWorkers(p, need.Workers)
+	t.loadCurrent(p, need.Current)
 	t.lockExecutions(p, need.Executions)
 	t.loadHeld(p, need.Held)
 	t.loadOwners(p, need.Owners)
@@ -101,6 +102,23 @@ func (t *tx) lockWorkers(p *pipe, ids []belay.WorkerID) {
 		idList(p.add(text, t.session), ids[:n])
 		ids = ids[n:]
 	}
+}
+
+const selectCurrent = "SELECT id, current FROM workers WHERE id = ANY($1::uuid[]) AND current IS NOT NULL"
+
+// loadCurrent loads the current steps of sessions that lockWorkers has locked.
+func (t *tx) loadCurrent(p *pipe, ids []belay.WorkerID) {
+	if len(ids) == 0 {
+		return
+	}
+	idList(p.add(selectCurrent, func(r columns) error {
+		for _, x := range t.rows.Workers {
+			if x.ID == r.id(0) {
+				x.Current = r.text(1)
+			}
+		}
+		return nil
+	}), unique(ids))
 }
 
 // session reads the row of a session into t.

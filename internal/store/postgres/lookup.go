@@ -49,7 +49,7 @@ var (
 	// selectOpenRuns selects runs that have no row in the table of runs, from the rows of their
 	// executions.
 	selectOpenRuns = "SELECT id, token, worker, coalesce(attempts, 0) + 1, generation, NULL, NULL, run_seq, run_at, " +
-		"NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM executions"
+		"NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM executions"
 )
 
 func (t *tx) loadRuns(p *pipe, all []belay.RunID) {

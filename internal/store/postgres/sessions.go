@@ -76,7 +76,24 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 	if err == nil && q.Owned && len(out) > 0 {
 		err = s.countOwned(ctx, out)
 	}
+	if err == nil && q.Current && len(out) > 0 {
+		err = s.readCurrent(ctx, out)
+	}
 	return out, classify("workers", err)
+}
+
+// readCurrent adds to sessions their current steps.
+func (s *Store) readCurrent(ctx context.Context, rows []store.WorkerRow) error {
+	return s.query(ctx, func(p *pipe) {
+		idList(p.add(selectCurrent, func(r columns) error {
+			for _, x := range rows {
+				if x.ID == r.id(0) {
+					x.Current = r.text(1)
+				}
+			}
+			return nil
+		}), rowsOf(rows, func(r store.WorkerRow) belay.WorkerID { return r.ID }))
+	})
 }
 
 // countOwned adds to sessions the number of executions they own.

@@ -193,14 +193,17 @@ WHERE worker IS NOT NULL`
 var (
 	insertWorkers = insert(table.Workers)
 	workerChanges = table.Workers.Only("id, state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, " +
-		"claim_floor")
+		"claim_floor, current")
 	theseWorkers = " FROM (SELECT " + arrayArguments(workerChanges) +
-		", unnest($9::bigint[]) AS was) u WHERE w.id = u.id"
+		", unnest($10::bigint[]) AS was, unnest($11::bigint[]) AS told) u WHERE w.id = u.id"
+
+	// Only the newest heartbeat writes the current steps; a claim has not even read them.
+	theNewest = "current = CASE WHEN u.told = 1 AND u.heartbeat_at >= w.heartbeat_at THEN u.current ELSE w.current END"
 
 	changeWorkers = `
 UPDATE workers w
 SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, ended_at = u.ended_at, end_reason = u.end_reason,
-    claim_no = u.claim_no, claim_floor = u.claim_floor` + theseWorkers
+    claim_no = u.claim_no, claim_floor = u.claim_floor, ` + theNewest + theseWorkers
 
 	// joinWorkers keeps the changes that other transactions have made to the session since it was
 	// read. A heartbeat and a claim of one session are compatible, with one exception: the heartbeat
@@ -211,13 +214,13 @@ SET state = u.state, heartbeat_at = u.heartbeat_at, expires_at = u.expires_at, e
 	joinWorkers = `
 UPDATE workers w
 SET heartbeat_at = greatest(w.heartbeat_at, u.heartbeat_at), expires_at = greatest(w.expires_at, u.expires_at),
-    claim_no = greatest(w.claim_no, u.claim_no), claim_floor = greatest(w.claim_floor, u.claim_floor)` + theseWorkers +
-		`
+    claim_no = greatest(w.claim_no, u.claim_no), claim_floor = greatest(w.claim_floor, u.claim_floor),
+    ` + theNewest + theseWorkers + `
   AND (w.claim_no = u.was OR u.claim_no = u.was AND w.claim_no > u.claim_floor)
   AND (u.claim_no = u.was OR w.claim_floor < u.claim_no)`
 
-	updateWorkers = counted(changeWorkers, 9)
-	mergeWorkers  = counted(joinWorkers, 9)
+	updateWorkers = counted(changeWorkers, 11)
+	mergeWorkers  = counted(joinWorkers, 11)
 )
 
 // writeWorkers writes sessions in the order of their ids. A session needs an exclusive lock if its
@@ -257,5 +260,6 @@ func (t *tx) writeWorkers(p *pipe, c *machine.Changes) error {
 func (t *tx) bindWorkers(s *step, rows []*machine.Worker) {
 	bind(s, workerChanges, rows)
 	ints(s, int8s, rows, func(x *machine.Worker) int64 { return t.workers[x.ID].claimNo })
+	ints(s, int8s, rows, func(x *machine.Worker) int64 { return table.Number(x.Told) })
 	s.int(int64(len(rows)))
 }

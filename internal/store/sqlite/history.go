@@ -9,7 +9,7 @@ import (
 // The columns that are written when a run ends. errorColumns are added only if the run has an
 // error, and startColumns only if the change has a start.
 const (
-	endColumns   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, cost_rest, output"
+	endColumns   = "ended_seq, ended_at, outcome, final, op, op_sum, cost, cost_rest, output, steps"
 	errorColumns = ", class, message, stack, failed_by"
 	startColumns = ", started_seq, started_at"
 	theRun       = "execution, token"

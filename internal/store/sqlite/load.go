@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -33,6 +34,7 @@ func (t *tx) load(need machine.Need) (*machine.Rows, error) {
 	}
 	for _, load := range []func() error{
 		func() error { return t.loadWorkers(rows, need.Workers) },
+		func() error { return readCurrent(t.ctx, t.conn, rows.Workers, need.Current) },
 		func() error { return t.loadHeld(rows, need.Held) },
 		func() error { return t.loadExecutions(rows, ids) },
 		func() error { return t.loadOwners(rows, need.Owners) },
@@ -156,6 +158,19 @@ func (t *tx) loadWorkers(rows *machine.Rows, ids []belay.WorkerID) error {
 		x, err := scanWorker(r, &t.conn.specs)
 		rows.Workers = append(rows.Workers, x)
 		return err
+	})
+}
+
+// readCurrent adds to sessions their current steps.
+func readCurrent(ctx context.Context, c *conn, rows []*machine.Worker, ids []belay.WorkerID) error {
+	const text = "SELECT id, current FROM workers WHERE current IS NOT NULL AND id IN "
+	return some(ctx, c, text, unique(ids), func(r columns) error {
+		for _, x := range rows {
+			if x.ID == r.id(0) {
+				x.Current = r.text(1)
+			}
+		}
+		return nil
 	})
 }
 

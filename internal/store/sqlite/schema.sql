@@ -32,7 +32,7 @@ CREATE TABLE workers (
     claim_floor  INTEGER NOT NULL DEFAULT 0, -- claims up to this number are given up
     ttl          INTEGER NOT NULL,           -- in microseconds, rounded up
     spec         TEXT NOT NULL               -- what the worker said of itself, JSON
-) STRICT, WITHOUT ROWID;
+, current TEXT) STRICT, WITHOUT ROWID;
 
 CREATE INDEX workers_living ON workers (expires_at) WHERE ended_at IS NULL;
 
@@ -125,7 +125,7 @@ CREATE TABLE runs (
     stack         TEXT,
     input_hash    BLOB,
     config_hash   BLOB,
-    output        BLOB, op_sum BLOB, failed_by INTEGER NOT NULL DEFAULT 0, cost_rest INTEGER NOT NULL DEFAULT 0,
+    output        BLOB, op_sum BLOB, failed_by INTEGER NOT NULL DEFAULT 0, cost_rest INTEGER NOT NULL DEFAULT 0, steps TEXT,
     PRIMARY KEY (execution, token)
 ) STRICT, WITHOUT ROWID;
 
@@ -139,7 +139,7 @@ CREATE TABLE checkpoints (
     at        INTEGER NOT NULL,
     cost      INTEGER NOT NULL DEFAULT 0,
     pruned    INTEGER NOT NULL DEFAULT 0, -- the data is gone; a newer one counts
-    data      BLOB, op_sum BLOB, cost_rest INTEGER NOT NULL DEFAULT 0,
+    data      BLOB, op_sum BLOB, cost_rest INTEGER NOT NULL DEFAULT 0, took INTEGER, attempt INTEGER, steps TEXT,
     PRIMARY KEY (execution, seq)
 ) STRICT;
 

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/machine"
 	"github.com/belaydev/belay/internal/store"
 	"github.com/belaydev/belay/internal/store/table"
 )
@@ -72,6 +73,13 @@ func (s *Store) Workers(ctx context.Context, q store.WorkerQuery) ([]store.Worke
 				out[i].Running = int(r.int(0))
 				return nil
 			})
+		}
+		if err == nil && q.Current {
+			rows, ids := make([]*machine.Worker, len(out)), make([]belay.WorkerID, len(out))
+			for i := range out {
+				rows[i], ids[i] = out[i].Worker, out[i].ID
+			}
+			err = readCurrent(ctx, c, rows, ids)
 		}
 		return err
 	})

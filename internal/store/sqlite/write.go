@@ -143,14 +143,20 @@ var (
 	insertWorkers = insertInto(table.Workers)
 	changeWorkers = change(table.Workers,
 		"state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, claim_floor", "id")
+	// beatWorkers also writes the current steps, which only a heartbeat reports.
+	beatWorkers = change(table.Workers,
+		"state, heartbeat_at, expires_at, ended_at, end_reason, claim_no, claim_floor, current", "id")
 )
 
 func (t *tx) writeWorkers(c *machine.Changes) error {
 	for _, x := range c.Workers {
 		var err error
-		if x.New {
+		switch {
+		case x.New:
 			err = insertWorkers.add(t, x)
-		} else {
+		case x.Told:
+			err = beatWorkers.must(t, x.ID, x)
+		default:
 			err = changeWorkers.must(t, x.ID, x)
 		}
 		if err != nil {

@@ -294,7 +294,8 @@ func (w *walker) save() machine.Command {
 	}
 	s := belay.Save{
 		Lease: w.lease(), Kind: belay.CheckpointKind(w.number(1, 3)), Key: one(w, "a", "b", "c"), Data: w.payload(),
-		CostTokens: belay.Cost(w.number(0, 3)) * 4999,
+		CostTokens: belay.Cost(w.number(0, 3)) * 4999, Took: time.Duration(w.number(0, 2)) * time.Second,
+		Attempt: w.number(0, 2), Steps: w.reports(),
 	}
 	used := len(w.ops)
 	s.Op, s.Repeat = w.op()
@@ -341,6 +342,7 @@ func (w *walker) settle() machine.Command {
 		),
 		Output: w.payload(), SignalSeen: int64(w.number(0, 6)), CostTokens: belay.Cost(w.number(0, 3)) * 4999,
 		Wait: one(w, 0, 3*time.Second), WaitText: "for it", RetryAfter: one(w, 0, 0, 4*time.Second),
+		Steps: w.reports(),
 	}
 	s.Op, s.Repeat = w.op()
 	if x := w.row(s.Lease.Execution); x != nil && x.CancelBy != 0 && w.chance(2) {
@@ -394,10 +396,23 @@ func (w *walker) heartbeat() machine.Command {
 		if l.Worker == h.Worker && !w.chance(3) || w.chance(20) {
 			h.Holds = append(h.Holds, belay.Held{
 				Execution: l.Execution, Token: l.Token, Idle: time.Duration(w.number(0, 2)) * time.Second,
+				Steps: w.reports(),
 			})
 		}
 	}
 	return &machine.Heartbeat{Heartbeat: h}
+}
+
+// reports draws steps that a worker reports, mostly none.
+func (w *walker) reports() []belay.StepReport {
+	var all []belay.StepReport
+	for range w.number(0, 3) - 1 {
+		all = append(all, belay.StepReport{
+			Kind: one(w, belay.KindStep, belay.KindWait), Name: one(w, "a", "b", ""), Attempt: w.number(0, 2),
+			Ago: time.Duration(w.number(0, 5)) * time.Second, Over: w.chance(2), Error: one(w, "", "no"),
+		})
+	}
+	return all
 }
 
 func (w *walker) deliver() machine.Command {

@@ -7,7 +7,7 @@ import (
 )
 
 // transient are the fields of rows that are valid only within one batch and are not stored.
-var transient = []string{"New", "Attention", "Was", "Gone"}
+var transient = []string{"New", "Attention", "Was", "Gone", "Told"}
 
 // fill gives every field of a row a different value, so that a test notices each field that a
 // store forgets, including fields that are added later. n counts the values.

@@ -116,7 +116,7 @@ func everything(need *machine.Need, rec *machine.Record) {
 
 // rest reads the rows that belong to no execution.
 func (snap *snapshot) rest(ctx context.Context, s store.Store, need machine.Need) (err error) {
-	if snap.Workers, err = s.Workers(ctx, store.WorkerQuery{Owned: true}); err != nil {
+	if snap.Workers, err = s.Workers(ctx, store.WorkerQuery{Owned: true, Current: true}); err != nil {
 		return err
 	}
 	for _, x := range snap.Workers {

@@ -27,7 +27,8 @@ var writeCases = []testCase{
 		}
 		e.same("chunks", []machine.Chunk{*rows.Chunks[0]}, chunks)
 		loaded := e.rows(machine.Need{
-			Workers: []belay.WorkerID{rows.Workers[0].ID}, Keys: []machine.Key{rows.Keys[0].Key},
+			Workers: []belay.WorkerID{rows.Workers[0].ID}, Current: []belay.WorkerID{rows.Workers[0].ID},
+			Keys: []machine.Key{rows.Keys[0].Key},
 		})
 		worker := *rows.Workers[0]
 		worker.New = false
@@ -100,7 +101,7 @@ var writeCases = []testCase{
 		want.EndedSeq, want.EndedAt, want.Outcome, want.Final, want.Op, want.OpSum = end.EndedSeq, end.EndedAt,
 			end.Outcome, end.Final, end.Op, end.OpSum
 		want.Output, want.Class, want.Message, want.Stack = end.Output, end.Class, end.Message, end.Stack
-		want.FailedBy = end.FailedBy
+		want.FailedBy, want.Steps = end.FailedBy, end.Steps
 		want.Cost = end.Cost
 		got := e.read(store.Read{Execution: begun.Execution, Run: true}).Runs
 		e.same("ended", []*machine.Run{&want}, got)
@@ -121,8 +122,23 @@ var writeCases = []testCase{
 			other.ExpiresAt
 		next.EndedAt, next.Why, next.ClaimNo, next.ClaimFloor = other.EndedAt, other.Why, other.ClaimNo,
 			other.ClaimFloor
+		next.Current, next.Told = "of a claim, which has not read it", false
 		e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
-		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: []belay.WorkerID{next.ID}}).Workers)
+		ids := []belay.WorkerID{next.ID}
+		next.Current = rows.Workers[0].Current
+		e.same("worker", []*machine.Worker{&next}, e.rows(machine.Need{Workers: ids, Current: ids}).Workers)
+		for _, current := range []string{other.Current, ""} { // a heartbeat writes them, or that there are none
+			next.Current, next.Told = current, true
+			e.mustWrite(&machine.Changes{Workers: []*machine.Worker{&next}})
+			next.Told = false
+			e.same("told", []*machine.Worker{&next}, e.rows(machine.Need{Workers: ids, Current: ids}).Workers)
+			listed, err := e.store.Workers(e.Context(), store.WorkerQuery{IDs: ids, Current: true})
+			if err != nil || len(listed) != 1 || listed[0].Current != current {
+				e.Errorf("listed: %v %v, want the current steps %q", listed, err, current)
+			}
+			next.Current = ""
+			e.same("not asked for", []*machine.Worker{&next}, e.rows(machine.Need{Workers: ids}).Workers)
+		}
 	}},
 	{"a cordon of a cordoned session replaces the actor and the reason, and a heartbeat keeps them", func(e *env) {
 		w := e.open()

@@ -47,6 +47,7 @@ var (
 		text("message", Null, func(r *machine.Run) *string { return &r.Message }),
 		text("stack", Null, func(r *machine.Run) *string { return &r.Stack }),
 		integer("failed_by", Int2, Lean, func(r *machine.Run) *belay.FailedBy { return &r.FailedBy }),
+		text("steps", Null, func(r *machine.Run) *string { return &r.Steps }),
 		blob("input_hash", func(r *machine.Run) *[]byte { return &r.InputHash }),
 		blob("config_hash", func(r *machine.Run) *[]byte { return &r.ConfigHash }),
 		id("op_sum", Null, func(r *machine.Run) []byte { return r.OpSum[:] }),
@@ -67,6 +68,9 @@ var (
 		integer("at", Int8, Kept, func(k *machine.Checkpoint) *machine.Time { return &k.At }),
 		wholeCost(func(k *machine.Checkpoint) *belay.Cost { return &k.Cost }),
 		restOfCost(func(k *machine.Checkpoint) *belay.Cost { return &k.Cost }),
+		integer("took", Int8, Null, func(k *machine.Checkpoint) *int64 { return &k.Took }),
+		integer("attempt", Int4, Null, func(k *machine.Checkpoint) *int { return &k.Attempt }),
+		text("steps", Null, func(k *machine.Checkpoint) *string { return &k.Steps }),
 		boolean("pruned", func(k *machine.Checkpoint) *bool { return &k.Pruned }),
 		id("op_sum", Null, func(k *machine.Checkpoint) []byte { return k.OpSum[:] }),
 		blob("data", func(k *machine.Checkpoint) *[]byte { return &k.Data }),
@@ -171,8 +175,9 @@ var (
 		boolean("log", func(s *machine.Sum) *bool { return &s.Log }),
 	}}
 
-	// Workers has two columns that are written with the others but read separately: the spec, which
-	// is parsed once for all rows with an equal spec, and the TTL, which is also in the spec. While
+	// Workers has three columns that are written with the others but read separately: the spec, which
+	// is parsed once for all rows with an equal spec, the TTL, which is also in the spec, and the
+	// current steps, which almost no reader of a session needs. While
 	// a session has not ended, the column end_reason says why it claims nothing, if it is cordoned
 	// or unhealthy.
 	Workers = &Table[machine.Worker]{"workers", []Column[machine.Worker]{
@@ -187,6 +192,7 @@ var (
 		integer("claim_floor", Int8, Kept, func(x *machine.Worker) *int64 { return &x.ClaimFloor }),
 		{Name: "spec", Kind: String, Text: specText},
 		{Name: "ttl", Kind: Int8, Int: func(x *machine.Worker) int64 { return Microseconds(x.Spec.TTL.D()) }},
+		{Name: "current", Kind: String, Zero: Null, Text: func(x *machine.Worker) string { return x.Current }},
 	}}
 )
 

@@ -7,6 +7,7 @@ import { after, backoff, milliseconds, pause } from "../time.js";
 import { sumOf, tokensOf, unitsOf } from "./cost.js";
 import { Cancelled, permanent, refused, RunError, Stopping, TimedOut, WaitTimeout, Yield } from "./error.js";
 import { copy, mostText, outcomeOf, type Returned, type Settle } from "./outcome.js";
+import { type Doing, Reports, type StepReport } from "./reports.js";
 import { parserOf, type Run, type SignalOptions, type StepOptions } from "./run.js";
 import { blame, type Circuit, circuitOf } from "./target.js";
 import { clip, Waits, type Wait } from "./waits.js";
@@ -27,6 +28,12 @@ export interface Owner {
   callTarget(a: Assignment, call: Schemas["TargetCall"], signal: AbortSignal): Promise<Schemas["TargetAnswer"]>;
   /** Is called after each checkpoint that a run has saved. */
   saved(a: Attempt): void;
+  /** Whether runs report their steps now. */
+  readonly reporting: boolean;
+  /** Is called when a step or wait has begun, or one has ended that a heartbeat has named. */
+  report(): void;
+  /** Makes the runs report no steps for some time, because a server refuses reports. */
+  quiet(): void;
 }
 
 /** Name is the state of one key: its checkpoint, and whether this run has used it. */
@@ -61,6 +68,7 @@ export class Attempt implements Run {
   readonly #life = new AbortController(); // the lease is lost; until then a function that must end can still save
   readonly #steps = new Set<Promise<unknown>>();
   readonly #waits = new Waits((until, text) => this.#suspend(until, text));
+  readonly #reports = new Reports(() => this.#owner.report());
   #signals: Schemas["Signal"][] = [];
   #seen = 0;
   #announced = 0;
@@ -131,7 +139,18 @@ export class Attempt implements Run {
   held(): Schemas["Held"] {
     const idle =
       this.#a.policy?.idle_timeout === undefined ? {} : { idle_ms: Math.round(performance.now() - this.#progressAt) };
-    return { execution: this.execution, token: this.token, ...idle };
+    const steps = this.#owner.reporting ? this.#reports.current() : [];
+    return { execution: this.execution, token: this.token, ...idle, ...(steps.length > 0 ? { steps } : {}) };
+  }
+
+  /** untold reports whether a heartbeat would name other steps than the last one; see Reports. */
+  untold(): { due: boolean; nextMs: number | undefined } {
+    return this.#owner.reporting ? this.#reports.untold() : { due: false, nextMs: undefined };
+  }
+
+  #takeReports(): { steps?: StepReport[] } {
+    const steps = this.#reports.take();
+    return steps.length > 0 && this.#owner.reporting ? { steps } : {};
   }
 
   // The requests of the session.
@@ -243,6 +262,11 @@ export class Attempt implements Run {
         await this.#write("settle", (repeat) => ({ settle: { ...s.settle, lease: this.lease, op: s.op, repeat } }));
         return;
       } catch (err) {
+        if (s.settle.steps !== undefined && isInvalid(err)) {
+          const { steps: _, ...rest } = s.settle;
+          s = { op: s.op, settle: rest };
+          continue;
+        }
         if (s.settle.output === undefined || !(err instanceof RunError && err.permanent)) throw err;
         const { output: _, ...rest } = s.settle; // the server refuses this output for good
         s = { op: newOpId(), settle: rest };
@@ -267,7 +291,7 @@ export class Attempt implements Run {
       stopped: this.#stopped,
       timedOut: this.#timedOut,
     });
-    return { op: newOpId(), settle: { ...outcome, cost_tokens: tokensOf(this.#takeCost()) } };
+    return { op: newOpId(), settle: { ...outcome, cost_tokens: tokensOf(this.#takeCost()), ...this.#takeReports() } };
   }
 
   // The calls of the function.
@@ -304,26 +328,40 @@ export class Attempt implements Run {
       const name = this.#use("step", key);
       if (name.kind !== undefined) return name.data as T;
       this.#waits.busy(1);
+      let doing: Doing | undefined;
       try {
-        const value = copy(await this.#tried(call, options), `the result of step ${JSON.stringify(key)}`);
-        await this.#save(`save step ${JSON.stringify(key)}`, "step", key, value);
+        const result = await this.#tried(call, options, (n) => {
+          this.#reports.drop(doing);
+          return (doing = this.#reports.begin("step", key, (options.attempts ?? 1) > 1 ? n : undefined));
+        });
+        const value = copy(result, `the result of step ${JSON.stringify(key)}`);
+        await this.#save(`save step ${JSON.stringify(key)}`, "step", key, value, 0, doing);
         return value;
       } catch (err) {
         name.used = false;
         throw err;
       } finally {
+        this.#reports.drop(doing);
         this.#waits.busy(-1);
       }
     });
   }
 
-  async #tried<T>(fn: (signal: AbortSignal) => T | Promise<T>, options: StepOptions): Promise<T> {
+  async #tried<T>(
+    fn: (signal: AbortSignal) => T | Promise<T>,
+    options: StepOptions,
+    begin: (n: number) => Doing,
+  ): Promise<T> {
     const { attempts = 1, baseMs = 0, capMs = Infinity } = options;
     for (let n = 1, delay = baseMs; ; n++, delay = Math.min(delay * 2, capMs)) {
       this.#pass();
+      const doing = begin(n);
       try {
-        return await fn(this.signal);
+        const result = await fn(this.signal);
+        this.#reports.end(doing, false);
+        return result;
       } catch (err) {
+        this.#reports.end(doing, true, err);
         this.progress();
         const last = n >= attempts || this.signal.aborted || err instanceof Yield;
         if (last || (err instanceof RunError && err.permanent)) throw err;
@@ -381,7 +419,7 @@ export class Attempt implements Run {
         await this.#saveWait(key, { sleep: `${Math.ceil(ms)}ms` });
         until = performance.now() + ms;
       }
-      await this.#await({ text: `sleep ${JSON.stringify(key)}`, until, wants: undefined });
+      await this.#await({ key, text: `sleep ${JSON.stringify(key)}`, until, wants: undefined });
     });
   }
 
@@ -396,14 +434,19 @@ export class Attempt implements Run {
       if (saved?.ended === "signal") return parse(saved.payload);
       if (saved?.ended === "timeout") throw timeout;
       this.#pass();
+      // An earlier run may have saved the begin of the wait.
+      let began: number | undefined =
+        saved === undefined || saved.refused === true ? performance.now() : this.#began - name.ageMs;
       const wants = (s: Schemas["Signal"]) => s.name === signal && s.child === undefined;
       let taken = this.#takeSignal(wants);
+      // An earlier run may have waited for this signal, but has not saved when it began to.
+      if (taken !== undefined && saved === undefined) began = undefined;
       if (taken === undefined) {
         const until = await this.#signalUntil(key, name, saved, o.timeoutMs);
-        taken = await this.#await({ text: `signal ${JSON.stringify(key)}`, until, wants });
+        taken = await this.#await({ key, text: `signal ${JSON.stringify(key)}`, until, wants });
       }
       if (taken === undefined) {
-        await this.#saveWait(key, { timeout: `${Math.ceil(o.timeoutMs ?? 0)}ms`, ended: "timeout" });
+        await this.#saveWait(key, { timeout: `${Math.ceil(o.timeoutMs ?? 0)}ms`, ended: "timeout" }, 0, began);
         throw timeout;
       }
       let value: T;
@@ -412,12 +455,12 @@ export class Attempt implements Run {
       } catch (wrong) {
         // A worker of an older version does not know refused, and counts the timeout from now on.
         const timeout = o.timeoutMs === undefined ? {} : { timeout: `${Math.ceil(o.timeoutMs)}ms` };
-        await this.#saveWait(key, { refused: true, ...timeout }, taken.seq);
+        await this.#saveWait(key, { refused: true, ...timeout }, taken.seq, began);
         this.#names.set(key, { kind: "wait", data: { refused: true } satisfies Waited, ageMs: 0, used: false });
         throw wrong;
       }
       const payload = taken.payload === undefined ? {} : { payload: taken.payload };
-      await this.#saveWait(key, { ended: "signal", ...payload }, taken.seq);
+      await this.#saveWait(key, { ended: "signal", ...payload }, taken.seq, began);
       return value;
     });
   }
@@ -439,7 +482,21 @@ export class Attempt implements Run {
   }
 
   /** await blocks until a signal that w wants has come, and takes it, or until the time of the wait is over. */
-  async #await(w: Wait): Promise<Schemas["Signal"] | undefined> {
+  async #await(w: Wait & { key: string }): Promise<Schemas["Signal"] | undefined> {
+    let doing: Doing | undefined;
+    const begin = () => (doing ??= this.#reports.begin("wait", w.key));
+    try {
+      const taken = await this.#awaited(w, begin);
+      this.#reports.endWait(doing, w.wants === undefined, false);
+      return taken;
+    } catch (err) {
+      this.#reports.endWait(doing, false, true, err);
+      throw err;
+    }
+  }
+
+  /** awaited is await; it calls begin before it blocks. */
+  async #awaited(w: Wait, begin: () => void): Promise<Schemas["Signal"] | undefined> {
     for (let looked = false; ;) {
       this.#checkStop();
       const taken = w.wants && this.#takeSignal(w.wants);
@@ -451,6 +508,7 @@ export class Attempt implements Run {
         looked = over && !some;
         continue;
       }
+      begin();
       await this.#waits.block(w);
     }
   }
@@ -526,12 +584,21 @@ export class Attempt implements Run {
     this.guard();
   }
 
-  #saveWait(key: string, data: Waited, consumes = 0): Promise<void> {
-    return this.#save(`save wait ${JSON.stringify(key)}`, "wait", key, data, consumes);
+  /** saveWait saves a checkpoint of a wait. began is when the wait began, for the checkpoint of its end. */
+  #saveWait(key: string, data: Waited, consumes = 0, began?: number): Promise<void> {
+    const took = began === undefined ? undefined : { tookMs: performance.now() - began, attempt: undefined };
+    return this.#save(`save wait ${JSON.stringify(key)}`, "wait", key, data, consumes, took);
   }
 
   /** save writes a checkpoint. It works also when the function must end, as long as the lease is valid. */
-  async #save(what: string, kind: "step" | "wait" | "state", key: string, data: unknown, consumes = 0): Promise<void> {
+  async #save(
+    what: string,
+    kind: "step" | "wait" | "state",
+    key: string,
+    data: unknown,
+    consumes = 0,
+    took?: Pick<Doing, "tookMs" | "attempt">,
+  ): Promise<void> {
     const cost = this.#takeCost();
     const all = {
       lease: this.lease,
@@ -542,14 +609,26 @@ export class Attempt implements Run {
       cost_tokens: tokensOf(cost),
       ...(consumes > 0 ? { consumes } : {}),
     };
+    const report = { ...this.#took(took), ...this.#takeReports() };
     try {
-      await this.#write(what, (repeat) => ({ save: { ...all, repeat } }));
+      await this.#write(what, (repeat) => ({ save: { ...all, ...report, repeat } })).catch(async (err: unknown) => {
+        if (Object.keys(report).length === 0 || !isInvalid(err)) throw err;
+        // A server of an older version refuses fields that it does not know.
+        await this.#write(what, (repeat) => ({ save: { ...all, repeat } }));
+        this.#owner.quiet();
+      });
     } catch (err) {
       if (!(err instanceof BelayError && err.code === "internal")) this.#cost += cost; // else it may be charged
       throw err;
     }
     this.progress();
     this.#owner.saved(this);
+  }
+
+  #took(took?: Pick<Doing, "tookMs" | "attempt">): { duration_ms?: number; attempt?: number } {
+    if (took?.tookMs === undefined || !this.#owner.reporting) return {};
+    const attempt = took.attempt === undefined ? {} : { attempt: took.attempt };
+    return { duration_ms: Math.max(1, Math.ceil(took.tookMs)), ...attempt };
   }
 
   /** write carries out an operation under the lease, and repeats it until it has an answer or the lease is lost. */
@@ -580,6 +659,12 @@ export class Attempt implements Run {
       await pause(wait, this.#life.signal);
     }
   }
+}
+
+/** isInvalid reports whether a server has refused the content of a request. */
+function isInvalid(err: unknown): boolean {
+  const cause = err instanceof RunError ? err.cause : err;
+  return cause instanceof BelayError && cause.code === "invalid";
 }
 
 function checkTime(call: string, ms: number): void {

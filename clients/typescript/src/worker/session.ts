@@ -4,6 +4,7 @@ import { BelayError, LeaseLost, unreadable } from "../error.js";
 import type { components } from "../schema.js";
 import { after, backoff, fence, linked, Moment, pause } from "../time.js";
 import { Attempt, type Assignment, type Handler, type Owner } from "./attempt.js";
+import { tellAfterMs } from "./reports.js";
 
 type Schemas = components["schemas"];
 
@@ -41,6 +42,14 @@ const claimRefusals = 3;
 const mostSlots = 128;
 /** How long one try of a write may take. */
 const writeMs = 10_000;
+/**
+ * The least time between two heartbeats for the sake of current steps, and the least time for each run that the
+ * heartbeat names, since the server reads the row of each.
+ */
+const tellPauseMs = 1_000;
+const tellCostMs = 10;
+/** How long the runs report no steps after a server has refused a report. */
+const quietMs = 600_000;
 /** How often the fence is checked at least: timers stand still while the machine sleeps. */
 const fenceCheckMs = 500;
 
@@ -60,6 +69,9 @@ export class Session implements Owner {
   #poke = () => {};
   #waiters: (() => void)[] = [];
   #fenceTimer: ReturnType<typeof setTimeout> | undefined;
+  #lookTimer: ReturnType<typeof setTimeout> | undefined; // for a look at the current steps; undefined if none is due
+  #beatAt = -Infinity; // when the last heartbeat was sent
+  #quietUntil = -Infinity;
 
   constructor(
     host: Host,
@@ -117,6 +129,7 @@ export class Session implements Owner {
 
   #end(): void {
     clearTimeout(this.#fenceTimer);
+    clearTimeout(this.#lookTimer);
     this.#over.abort();
     for (const resolve of this.#waiters.splice(0)) resolve();
   }
@@ -213,7 +226,52 @@ export class Session implements Owner {
     this.#poke();
   }
 
+  // Reports of steps.
+
+  get reporting(): boolean {
+    return performance.now() >= this.#quietUntil;
+  }
+
+  quiet(): void {
+    this.#quietUntil = performance.now() + quietMs;
+  }
+
+  report(): void {
+    if (this.#lookTimer === undefined && !this.#over.signal.aborted) this.#lookIn(tellAfterMs);
+  }
+
+  #lookIn(ms: number): void {
+    this.#lookTimer = after(ms, () => this.#lookAtSteps());
+  }
+
+  /** lookAtSteps sends a heartbeat before the next one is due, if the last one did not name the current steps. */
+  #lookAtSteps(): void {
+    this.#lookTimer = undefined;
+    if (this.#over.signal.aborted) return;
+    const all = [...this.#runs].map((a) => a.untold());
+    if (!all.some((u) => u.due)) {
+      const next = Math.min(...all.map((u) => u.nextMs ?? Infinity));
+      if (next !== Infinity) this.#lookIn(Math.max(next, tellAfterMs / 2));
+      return;
+    }
+    const pauseMs = Math.max(tellPauseMs, tellCostMs * all.length);
+    const left = pauseMs - (performance.now() - this.#beatAt);
+    if (left <= 0) this.#heartbeatSoon();
+    this.#lookIn(left <= 0 ? pauseMs : left); // the heartbeat does not name the steps that have just begun
+  }
+
   async #heartbeat(): Promise<void> {
+    try {
+      await this.#beat();
+    } catch (err) {
+      if (!(err instanceof BelayError && err.code === "invalid") || !this.reporting) throw err;
+      this.quiet(); // a server of an older version refuses fields that it does not know
+      await this.#beat();
+    }
+  }
+
+  async #beat(): Promise<void> {
+    this.#beatAt = performance.now();
     const body = { claim_seen: this.#claimSeen, holds: [...this.#runs].map((a) => a.held()) };
     const sent = Moment.now();
     const time = linked(this.#over.signal, this.#ttlMs / 2);
