@@ -102,7 +102,10 @@ func (r *report) parts(b *strings.Builder, name string) {
 			if p.Alone.P95 > slowestPage {
 				verdict = fmt.Sprintf("ABOVE %d ms", slowestPage)
 			}
-			fmt.Fprintf(w, "  %.1f\t%.1f\t%.1f\t%.1f\t\t%.1f\t%.1f\t%.1f\t%d kB\t\t%s\t%s\n", p.Alone.P50, p.Alone.P95,
+			if p.Failed > 0 {
+				verdict += fmt.Sprintf(", %d FAILED", p.Failed)
+			}
+			fmt.Fprintf(w, "  %.1f\t%.1f\t%.1f\t%.1f\t\t%.1f\t%.1f\t%.1f\t%d kB\t%s\t  %s\n", p.Alone.P50, p.Alone.P95,
 				p.Alone.Max, p.CPU, p.Beside.P50, p.Beside.P95, p.Beside.Max, (p.Bytes+1023)/1024, verdict, p.Name)
 		}
 		_ = w.Flush() // a write to memory cannot fail

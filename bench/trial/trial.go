@@ -138,6 +138,8 @@ type Part struct {
 	// CPU is the processor time of one request in milliseconds, of the server and the database. Unlike the times, it
 	// hardly depends on other programs of the machine.
 	CPU float64 `json:"cpu_ms"`
+	// Failed is the number of requests, of both kinds, that got no right answer.
+	Failed int `json:"failed,omitempty"`
 }
 
 // Count is a number of rows in a store.

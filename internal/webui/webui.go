@@ -105,6 +105,8 @@ type view struct {
 	Refresh int
 	Next    string
 	Page    any
+	// redirect, if not empty, is the address to which the browser goes instead of showing a page.
+	redirect string
 
 	// render sets these fields.
 	Nav                  []navLink
@@ -122,6 +124,10 @@ func (p *pages) page(build func(context.Context, *http.Request) (view, error)) h
 		status := http.StatusOK
 		if err != nil {
 			v, status = p.failed(r, err)
+		}
+		if v.redirect != "" {
+			http.Redirect(w, r, v.redirect, http.StatusSeeOther)
+			return
 		}
 		if status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")

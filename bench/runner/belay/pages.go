@@ -90,7 +90,9 @@ func measurePages(ctx context.Context, r trial.Request, server *server, all []we
 			Name: p.name, Alone: trial.TimesOf(alone.took[p.name]), Beside: trial.TimesOf(beside.took[p.name]),
 			Bytes: alone.bytes[p.name], CPU: alone.cpu[p.name].Seconds() * 1000 / float64(r.Requests+1),
 		}
+		part.Failed = alone.failed[p.name] + beside.failed[p.name]
 		s.Parts = append(s.Parts, part)
+		s.Values["failed"] += float64(part.Failed)
 		s.Values["slowest_p95_ms"] = max(s.Values["slowest_p95_ms"], part.Alone.P95)
 		s.Values["slowest_p95_beside_ms"] = max(s.Values["slowest_p95_beside_ms"], part.Beside.P95)
 	}
@@ -104,25 +106,24 @@ type readers struct {
 	times int                  // how often they request each page
 	used  func() time.Duration // the processor time of the servers; nil if it is not measured
 
-	mu    sync.Mutex
-	took  map[string][]time.Duration
-	bytes map[string]int
-	cpu   map[string]time.Duration
+	mu     sync.Mutex
+	took   map[string][]time.Duration
+	bytes  map[string]int
+	cpu    map[string]time.Duration
+	failed map[string]int
 }
 
 // read requests each page d.times times, the pages in turn, after one request of each that does not count.
 func (d *readers) read(ctx context.Context, all []webPage) error {
 	d.took, d.bytes = make(map[string][]time.Duration), make(map[string]int)
-	d.cpu = make(map[string]time.Duration)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	d.cpu, d.failed = make(map[string]time.Duration), make(map[string]int)
 	work := make(chan webPage)
 	var wg sync.WaitGroup
 	for range d.n {
 		wg.Go(func() {
 			for p := range work {
 				if err := d.request(ctx, p); err != nil {
-					cancel(fmt.Errorf("page %s (%s): %w", p.name, p.path, err))
+					d.note(fmt.Errorf("page %s (%s): %w", p.name, p.path, err), p)
 				}
 			}
 		})
@@ -141,6 +142,15 @@ func (d *readers) read(ctx context.Context, all []webPage) error {
 		d.took[name] = d.took[name][1:]
 	}
 	return context.Cause(ctx)
+}
+
+// note counts a request that got no right answer, and prints the first of each page.
+func (d *readers) note(err error, p webPage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed[p.name]++; d.failed[p.name] == 1 {
+		fmt.Fprintln(os.Stderr, err)
+	}
 }
 
 // request requests a page and checks the answer.
@@ -163,9 +173,6 @@ func (d *readers) request(ctx context.Context, p webPage) error {
 	if err := errors.Join(err, a.Body.Close()); err != nil {
 		return err
 	}
-	if a.StatusCode != http.StatusOK || !strings.Contains(string(body), p.has) {
-		return fmt.Errorf("the answer has the status %s and %d bytes without %q", a.Status, len(body), p.has)
-	}
 	if d.used != nil {
 		used = d.used() - used
 	}
@@ -174,6 +181,9 @@ func (d *readers) request(ctx context.Context, p webPage) error {
 	d.cpu[p.name] += used
 	d.took[p.name] = append(d.took[p.name], took)
 	d.bytes[p.name] = len(body)
+	if a.StatusCode != http.StatusOK || !strings.Contains(string(body), p.has) {
+		return fmt.Errorf("the answer has the status %s and %d bytes without %q", a.Status, len(body), p.has)
+	}
 	return nil
 }
 

@@ -35,7 +35,7 @@ func TestPagesOfASmallStore(t *testing.T) {
 				t.Errorf("%v executions", got)
 			}
 			for _, p := range s.Parts {
-				if p.Alone.N != requests || p.Beside.N != requests || p.Bytes == 0 {
+				if p.Alone.N != requests || p.Beside.N != requests || p.Bytes == 0 || p.Failed > 0 {
 					t.Errorf("%+v", p)
 				}
 			}
