@@ -260,6 +260,9 @@ type Filter struct {
 	Children bool
 	// Labels selects the executions that have all of these labels.
 	Labels map[string]string
+	// Error selects the executions whose error contains this text of at most MaxErrorText bytes. The
+	// letters A to Z are equal to a to z.
+	Error string
 	// IDs selects the executions with these ids, 1,000 at most. It includes children.
 	IDs []ExecutionID
 	// Cursor is the Next of the page before, or empty for the first page. Limit is at most 1,000; 0
@@ -268,6 +271,24 @@ type Filter struct {
 	Limit  int
 	// Outputs, if above 0, adds to executions that have succeeded their outputs of at most so many bytes each.
 	Outputs int
+	// Count adds Counts to the page, unless Key or IDs is set.
+	Count bool
+}
+
+const (
+	// MaxErrorText limits Filter.Error, in bytes.
+	MaxErrorText = 200
+	// MaxCounted is how many of the newest executions StateCounts examines.
+	MaxCounted = 10_000
+)
+
+// StateCounts has the numbers of the executions in each state: of those that a Filter selects if its
+// States and its Cursor do not count. Only the newest MaxCounted executions, or the newest MaxCounted
+// children of the Filter's Parent, are examined. If there are older ones, More is set, and each number
+// is a lower bound.
+type StateCounts struct {
+	States map[State]int `json:"states" doc:"A state without executions may be missing."`
+	More   bool          `json:"more,omitempty" doc:"Only the newest 10,000 executions were examined; there are older ones."`
 }
 
 // Page is one page of a list, the newest execution first.
@@ -275,6 +296,8 @@ type Page struct {
 	Executions []Execution `json:"executions"`
 	// Next is the cursor of the next page. It is empty at the end of the list.
 	Next string `json:"next,omitempty"`
+	// Counts is set if the Filter has Count.
+	Counts *StateCounts `json:"counts,omitempty"`
 	// SearchedUntil is set if the page has fewer executions than the caller requested, because the
 	// call stopped its search after it had read the largest number of executions that one call
 	// reads. The call has searched all executions created since this time. To continue the search,

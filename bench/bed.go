@@ -219,9 +219,10 @@ func (b *bed) beside(p planned, dir string) (url string, drop func(), err error)
 }
 
 // patience is how long a trial may take. A trial of jobs may take longer, because each job of a
-// coding agent waits for its model, and if the jobs run one at a time, these waits add up.
+// coding agent waits for its model, and if the jobs run one at a time, these waits add up. A trial of
+// pages first fills a large store.
 func patience(m trial.Measure) time.Duration {
-	if m == trial.Jobs {
+	if m == trial.Jobs || m == trial.Pages {
 		return 40 * time.Minute
 	}
 	return 10 * time.Minute

@@ -40,6 +40,9 @@ const (
 	unknown  = "not measured"
 )
 
+// slowestPage is the longest time that a page of the web UI may take at p95, in milliseconds.
+const slowestPage = 200
+
 // variants returns the names of a contender's two trials of a measure: with the best known settings
 // and with its defaults.
 func variants(measure, store, contender string) []string {
@@ -106,6 +109,10 @@ func claims() []claim {
 			Name: "SQLite: no-op executions, to DBOS", Mine: "flow" + lite, Others: variants("flow", "sqlite", "dbos"),
 			What: "rate", Aim: 20, Floor: 10,
 		},
+		claim{Name: "slowest page among 1,000,000 executions, p95", Mine: "pages" + http, What: "slowest_p95_ms",
+			Bound: true, Aim: slowestPage, Floor: slowestPage, Unit: "ms"},
+		claim{Name: "SQLite: slowest page among 1,000,000 executions, p95", Mine: "pages/sqlite/belay/http",
+			What: "slowest_p95_ms", Bound: true, Aim: slowestPage, Floor: slowestPage, Unit: "ms"},
 		claim{Name: "SQLite: durable steps, to DBOS", Mine: "steps" + lite, Others: variants("steps", "sqlite", "dbos"),
 			What: "rate", Aim: 20, Floor: 10},
 		claim{Name: "worked off through HTTP, to in-process", Mine: "drain" + http, Others: []string{"drain" + pg},

@@ -65,6 +65,18 @@
 //
 //	go run . -only register
 //
+// # Pages of the web UI
+//
+// The trial pages fills a store with 1,000,000 ended executions (-n), a tenth as many pending ones, dead
+// letters, gates, documents and schedules. The engine runs and accepts a hundred templates, and the rows of
+// their copies are written directly. Then 50 workers connect to a server, and each page of the web UI is
+// requested 50 times: first one request at a time, and then from four readers, while 100 executions a second
+// are submitted and run. Each page must take at most 200 ms at p95 when it is requested alone. If
+// BELAY_BENCH_PAGES names a file, the trial writes the addresses of the pages to it, and keeps the server until
+// the file is removed.
+//
+//	go run . -only pages
+//
 // # Two revisions
 //
 // With -before, the bench program of another revision repeats each trial in which Belay runs in

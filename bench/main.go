@@ -37,6 +37,7 @@ type options struct {
 	temporal string
 	before   string
 	profile  string
+	ended    int
 }
 
 func main() {
@@ -62,6 +63,8 @@ func main() {
 	flag.StringVar(&o.before, "before", "", "the bench program of another revision; it repeats each trial of Belay "+
 		"in this process, and the report compares the two")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of Belay's trials into this directory")
+	flag.IntVar(&o.ended, "n", 1_000_000, "how many ended executions the trial pages has; it has a tenth as many "+
+		"pending ones")
 	flag.Parse()
 	if o.rounds == 0 {
 		o.rounds = 3

@@ -53,14 +53,15 @@ func (p planned) comparable() bool {
 
 // sizes are the numbers and durations of the measures, such as how many executions they submit.
 type sizes struct {
-	n, rows, held, gated    int
-	load, beats, idle, wait time.Duration
-	kills                   int
-	jobs, atOnce            int
-	think                   time.Duration
-	parked, pairs           int
-	slice                   time.Duration
-	flows                   int
+	n, rows, held, gated     int
+	load, beats, idle, wait  time.Duration
+	kills                    int
+	jobs, atOnce             int
+	think                    time.Duration
+	parked, pairs            int
+	slice                    time.Duration
+	flows                    int
+	ended, workers, requests int
 }
 
 // contending is the number of processes that register at once in the trial Register.
@@ -73,11 +74,13 @@ func (o options) sizes() sizes {
 	if o.quick {
 		return sizes{n: 20_000, rows: 50_000, held: 2000, gated: 1000, load: 1500 * time.Millisecond,
 			beats: 5 * time.Second, idle: 5 * time.Second, wait: 3 * time.Second, kills: 1,
+			ended: 5000, workers: 10, requests: 10,
 			jobs: 6, atOnce: 3, think: 400 * time.Millisecond,
 			parked: 2000, pairs: 2, slice: time.Second, flows: 5}
 	}
 	return sizes{n: 100_000, rows: 300_000, held: 10_000, gated: 10_000, load: 5 * time.Second, beats: 20 * time.Second,
 		idle: 30 * time.Second, wait: 10 * time.Second, kills: 5,
+		ended: o.ended, workers: 50, requests: 50,
 		jobs: 50, atOnce: 10, think: 3 * time.Second,
 		parked: 10_000, pairs: 10, slice: 1500 * time.Millisecond, flows: 40}
 }
@@ -148,6 +151,11 @@ func plan(o options) []planned {
 		for _, who := range []trial.Request{belayIn, belayHTTP} {
 			add(who, store, false, trial.Request{Measure: trial.Documents, N: z.flows})
 		}
+	}
+	for _, store := range []string{"sqlite", "postgres"} {
+		add(belayHTTP, store, true, trial.Request{
+			Measure: trial.Pages, N: z.ended, Workers: z.workers, Requests: z.requests,
+		})
 	}
 	if !o.quick {
 		add(belayHTTP, "postgres", true, trial.Request{Measure: trial.Takeover, N: 1})

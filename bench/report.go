@@ -42,6 +42,7 @@ var titles = []struct {
 	{trial.Lease, "a lone lease, one after the other"},
 	{trial.Hold, "10,000 idle executions owned by 10 workers"},
 	{trial.Idle, "an idle server"},
+	{trial.Pages, "pages of the web UI among 1,000,000 ended executions and 100,000 pending ones"},
 	{trial.Register, "registrations a second of 20 processes in the registry of one machine, and their times"},
 	{trial.Jobs, "agents' jobs a second on one large repository: disk beyond the clone, the lock of set-ups, " +
 		"git's failures, wrong jobs"},
@@ -79,6 +80,33 @@ func (r *report) figures(b *strings.Builder) {
 		w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 		for _, name := range names {
 			fmt.Fprintf(w, "  %s\t%s\n", name, r.figure(name))
+		}
+		_ = w.Flush() // a write to memory cannot fail
+		for _, name := range names {
+			r.parts(b, name)
+		}
+	}
+}
+
+// parts prints the times of the parts of a trial, and which of them exceed the limit.
+func (r *report) parts(b *strings.Builder, name string) {
+	for _, s := range r.Samples[name] {
+		if len(s.Parts) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\n  %s: p50, p95, max and processor time of a request alone, then p50, p95 and max beside "+
+			"a load, in ms\n", name)
+		w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+		for _, p := range s.Parts {
+			verdict := "ok"
+			if p.Alone.P95 > slowestPage {
+				verdict = fmt.Sprintf("ABOVE %d ms", slowestPage)
+			}
+			if p.Failed > 0 {
+				verdict += fmt.Sprintf(", %d FAILED", p.Failed)
+			}
+			fmt.Fprintf(w, "  %.1f\t%.1f\t%.1f\t%.1f\t\t%.1f\t%.1f\t%.1f\t%d kB\t%s\t  %s\n", p.Alone.P50, p.Alone.P95,
+				p.Alone.Max, p.CPU, p.Beside.P50, p.Beside.P95, p.Beside.Max, (p.Bytes+1023)/1024, verdict, p.Name)
 		}
 		_ = w.Flush() // a write to memory cannot fail
 	}

@@ -99,6 +99,7 @@ func (c *Client) Executions(ctx context.Context, f belay.Filter) (belay.Page, er
 	set(q, "workflow", f.Workflow)
 	set(q, "queue", f.Queue)
 	set(q, "key", f.Key)
+	set(q, "error", f.Error)
 	set(q, "cursor", f.Cursor)
 	if !f.Parent.IsZero() {
 		q.Set("parent", f.Parent.String())
@@ -108,6 +109,9 @@ func (c *Client) Executions(ctx context.Context, f belay.Filter) (belay.Page, er
 	}
 	for _, id := range f.IDs {
 		q.Add("id", id.String())
+	}
+	if f.Count {
+		q.Set("count", "true")
 	}
 	number(q, "limit", int64(f.Limit))
 	number(q, "outputs", int64(f.Outputs))

@@ -52,6 +52,15 @@ func ProcessCPU(pid int) (time.Duration, error) {
 	return p.own, err
 }
 
+// ServerCPU returns the processor time that a server of Belay and the database of a trial have used.
+func ServerCPU(r Request, server int) time.Duration {
+	own, err := ProcessCPU(server)
+	if err != nil {
+		return 0
+	}
+	return own + databaseCPU(r.Database)
+}
+
 // databaseCPU returns the processor time of a PostgreSQL server: that of its postmaster, whose
 // process id is pid, and that of the postmaster's children, ended or not. It returns 0 for pid 0.
 func databaseCPU(pid int) time.Duration {

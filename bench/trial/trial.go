@@ -36,6 +36,7 @@ const (
 	Documents Measure = "documents" // the time that a chain of tasks and a fan-out take, as documents and in Go
 	Jobs      Measure = "jobs"      // coding agents at once on one repository
 	Register  Measure = "register"  // registrations of many processes in the registry of one machine
+	Pages     Measure = "pages"     // the times of the pages of the web UI with many executions
 )
 
 // Variant names the settings with which a contender runs.
@@ -96,6 +97,9 @@ type Request struct {
 	Repo   string        `json:"repo,omitempty"`
 	AtOnce int           `json:"at_once,omitempty"`
 	Think  time.Duration `json:"think,omitempty"`
+	// Workers is the number of connected workers of Pages, and Requests how often each page is requested.
+	Workers  int `json:"workers,omitempty"`
+	Requests int `json:"requests,omitempty"`
 	// Role is the task of a further process that a trial starts; empty for the trial's own process.
 	Role string `json:"role,omitempty"`
 	// Profile is the file for a CPU profile.
@@ -114,6 +118,8 @@ type Sample struct {
 	Times *Times `json:"times,omitempty"`
 	// Values are further results, by name.
 	Values map[string]float64 `json:"values,omitempty"`
+	// Parts are the times of single parts of what was measured, such as pages.
+	Parts []Part `json:"parts,omitempty"`
 	// Settings describes the settings that differ from those of the variant Default, with the
 	// reason.
 	Settings string `json:"settings,omitempty"`
@@ -121,6 +127,19 @@ type Sample struct {
 	Counts []Count `json:"counts,omitempty"`
 	// Error says why there is no figure.
 	Error string `json:"error,omitempty"`
+}
+
+// Part has the times of one part of what was measured: alone, and beside a load.
+type Part struct {
+	Name   string `json:"name"`
+	Alone  *Times `json:"alone"`
+	Beside *Times `json:"beside"`
+	Bytes  int    `json:"bytes"` // of one answer
+	// CPU is the processor time of one request in milliseconds, of the server and the database. Unlike the times, it
+	// hardly depends on other programs of the machine.
+	CPU float64 `json:"cpu_ms"`
+	// Failed is the number of requests, of both kinds, that got no right answer.
+	Failed int `json:"failed,omitempty"`
 }
 
 // Count is a number of rows in a store.

@@ -55,6 +55,7 @@ func (a *app) lsCommand() *cobra.Command {
 	c.Flags().StringVar(&document, "document", "",
 		"list only executions of this stored document, `NAME` or NAME@VERSION")
 	c.Flags().StringVar(&f.Queue, "queue", "", "list only executions of this queue")
+	c.Flags().StringVar(&f.Error, "error", "", "list only executions whose error contains this `text`")
 	c.Flags().BoolVar(&f.Children, "children", false, "list child executions too")
 	c.Flags().StringVar(&parent, "parent", "", "list only the children of this execution")
 	c.Flags().StringVar(&f.Cursor, "after", "", "begin after this `id`, the last id of an earlier list")

@@ -61,7 +61,7 @@ func (r *Reader) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter)
 	if err != nil {
 		return out, err
 	}
-	groups := make(map[string]*belay.DeadLetterGroup)
+	groups, prints := make(map[string]*belay.DeadLetterGroup), make(fingerprints)
 	for {
 		q.Letters.Scan = lettersScanned - out.Examined
 		found, err := r.store.Query(ctx, q)
@@ -70,7 +70,7 @@ func (r *Reader) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter)
 		}
 		out.Examined += found.Examined
 		for _, l := range found.Letters {
-			countLetter(groups, machine.LetterView(l.DeadLetter, l.Workflow))
+			countLetter(groups, prints.of(l), l)
 		}
 		if q.After = found.Next; q.After == "" || out.Examined >= lettersScanned {
 			break
@@ -88,17 +88,37 @@ func (r *Reader) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter)
 }
 
 // countLetter adds a dead letter to its group. The dead letters come from the newest to the oldest.
-func countLetter(groups map[string]*belay.DeadLetterGroup, d belay.DeadLetter) {
-	g := groups[d.Fingerprint]
+func countLetter(groups map[string]*belay.DeadLetterGroup, fingerprint string, l store.Letter) {
+	g := groups[fingerprint]
 	if g == nil {
 		g = &belay.DeadLetterGroup{
-			Fingerprint: d.Fingerprint, Workflow: d.Workflow, Reason: d.Reason, Class: d.Class, Last: d.At,
-			Message: d.Message, Newest: d.Execution,
+			Fingerprint: fingerprint, Workflow: l.Workflow, Reason: l.Reason, Class: l.Class, Last: l.At.Time(),
+			Message: l.Message, Newest: l.Execution,
 		}
-		groups[d.Fingerprint] = g
+		groups[fingerprint] = g
 	}
 	g.Count++
-	g.First = d.At
+	g.First = l.At.Time()
+}
+
+// fingerprints remembers the fingerprints of one call, because many dead letters have the same message and a
+// fingerprint takes longer than the rest of a dead letter.
+type fingerprints map[printed]string
+
+// printed has everything on which a fingerprint depends.
+type printed struct {
+	workflow, reason, message string
+	class                     belay.Class
+}
+
+func (p fingerprints) of(l store.Letter) string {
+	key := printed{l.Workflow, l.Reason, l.Message, l.Class}
+	text, ok := p[key]
+	if !ok {
+		text = machine.Fingerprint(l.DeadLetter, l.Workflow)
+		p[key] = text
+	}
+	return text
 }
 
 // DeadLetter reads the dead letter of a generation of an execution, with everything that a person
@@ -179,11 +199,12 @@ func letterQuery(f belay.DeadLetterFilter) (store.Query, error) {
 		(q.Letters.Open || f.Resolution == "all") {
 		return q, nil
 	}
+	prints := make(fingerprints)
 	q.Letters.Matches = func(l store.Letter) bool {
 		return (f.Reason == "" || l.Reason == f.Reason) && (f.Workflow == "" || l.Workflow == f.Workflow) &&
 			(f.Class == 0 || l.Class == f.Class) && resolutionFits(f.Resolution, l.Resolution) &&
 			(text == "" || strings.Contains(strings.ToLower(l.Message), text)) &&
-			(f.Fingerprint == "" || machine.Fingerprint(l.DeadLetter, l.Workflow) == f.Fingerprint)
+			(f.Fingerprint == "" || prints.of(l) == f.Fingerprint)
 	}
 	return q, nil
 }

@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -127,11 +129,28 @@ const scan = 50_000
 // maxIDs is the largest number of executions that a list names.
 const maxIDs = 1000
 
+// checkErrorText refuses a text that a store cannot search for.
+func checkErrorText(text string) error {
+	if len(text) > belay.MaxErrorText || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return &belay.Error{
+			Code: belay.CodeInvalid, Op: "list", Message: fmt.Sprintf(
+				"the text of the error must be UTF-8 without NUL characters, of at most %d bytes", belay.MaxErrorText),
+		}
+	}
+	return nil
+}
+
 // Executions lists executions, newest first.
 func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, error) {
 	q := store.List{
 		States: f.States, Workflow: f.Workflow, Queue: f.Queue, Key: f.Key, Parent: f.Parent, Children: f.Children,
-		Labels: f.Labels, Limit: f.Limit, Scan: scan, IDs: f.IDs, Outputs: int64(f.Outputs),
+		Labels: f.Labels, Error: f.Error, Limit: f.Limit, Scan: scan, IDs: f.IDs, Outputs: int64(f.Outputs),
+	}
+	if f.Count {
+		q.Count = belay.MaxCounted
+	}
+	if err := checkErrorText(f.Error); err != nil {
+		return belay.Page{}, err
 	}
 	if len(f.IDs) > maxIDs {
 		return belay.Page{}, &belay.Error{
@@ -159,6 +178,9 @@ func (r *Reader) Executions(ctx context.Context, f belay.Filter) (belay.Page, er
 	page := belay.Page{Executions: make([]belay.Execution, len(list.Records))}
 	for i, rec := range list.Records {
 		page.Executions[i] = machine.View(rec)
+	}
+	if list.States != nil {
+		page.Counts = &belay.StateCounts{States: list.States, More: list.Older}
 	}
 	switch {
 	case len(list.Records) == q.Limit:

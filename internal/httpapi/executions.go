@@ -212,6 +212,8 @@ type listRequest struct {
 	Parent   belay.ExecutionID `query:"parent" doc:"The children of this execution."`
 	Children bool              `query:"children" doc:"Roots, and also the children of all executions."`
 	Labels   []string          `query:"label,explode" doc:"name=value or name:value; may be repeated: an execution must have all of them."`
+	Error    string            `query:"error" maxLength:"200" doc:"Only executions whose error contains this text, at most 200 bytes. The letters A to Z are equal to a to z."`
+	Count    bool              `query:"count" doc:"Adds counts by state. It has no effect beside key and id."`
 	IDs      []string          `query:"id,explode" maxItems:"200" doc:"Only the executions with these ids; may be repeated, 200 times at most."`
 	Cursor   string            `query:"cursor" maxLength:"200" doc:"The field next of the previous page."`
 	Limit    int               `query:"limit" minimum:"1" maximum:"1000" doc:"100, unless said otherwise."`
@@ -238,7 +240,7 @@ func (a *api) list(ctx context.Context, in *listRequest) (*struct{ Body belay.Pa
 	page, err := a.b.Executions(ctx, belay.Filter{
 		IDs: ids, Outputs: in.Outputs,
 		States: states, Workflow: in.Workflow, Queue: in.Queue, Key: in.Key, Parent: in.Parent, Children: in.Children,
-		Labels: labels, Cursor: in.Cursor, Limit: in.Limit,
+		Labels: labels, Error: in.Error, Count: in.Count, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	if page.Executions == nil {
 		page.Executions = []belay.Execution{}

@@ -10,6 +10,16 @@ import (
 	"github.com/belaydev/belay/internal/machine"
 )
 
+// Lower replaces the letters A to Z by a to z, and no others, as both databases can.
+func Lower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
 // Newest selects rows of a list that a store reads from the newest row on. R is the type of a row.
 type Newest[R any] struct {
 	// Before selects rows that are older than this time, and Since rows that are not older than this

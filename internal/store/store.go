@@ -163,6 +163,7 @@ type List struct {
 	Parent   belay.ExecutionID // if set, List selects only the children of this execution
 	Children bool              // includes children, of any parent
 	Labels   map[string]string
+	Error    string            // a part of the error's message; the letters A to Z are equal to a to z
 	Before   belay.ExecutionID // only executions older than this one; zero for all
 	// IDs, if not empty, selects only these executions; the list then finds them by their ids.
 	IDs   []belay.ExecutionID
@@ -173,6 +174,9 @@ type List struct {
 	Payloads bool
 	// Outputs, if above 0, includes the newest run of each execution, without an output of more bytes.
 	Outputs int64
+	// Count, if above 0 and without a Key and IDs, adds Listed.States: of the newest Count executions, or
+	// children of Parent, those that the list selects if its States and Before do not count.
+	Count int
 }
 
 // Listed is one part of a list.
@@ -182,6 +186,17 @@ type Listed struct {
 	// set only if List found fewer executions than the limit but did not examine all older ones.
 	Last belay.ExecutionID
 	At   machine.Time
+	// States has the numbers of executions by state, nil without List.Count. Older says that there are
+	// older executions than those that were counted.
+	States map[belay.State]int
+	Older  bool
+}
+
+// Counted returns the list whose executions are counted for the list q, and whether they are.
+func (q List) Counted() (List, bool) {
+	counted := q.Count > 0 && q.Key == "" && len(q.IDs) == 0
+	q.States, q.Before, q.Scan = nil, belay.ExecutionID{}, q.Count
+	return q, counted
 }
 
 // Active reports whether states is not empty and contains only states of executions that have not

@@ -7,15 +7,18 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 )
 
 const (
 	pageSize   = 50
-	countUpTo  = 1000 // how many of the newest executions are counted by state
+	countUpTo  = 1000 // how many executions that wait, or run, a page reads
 	listPeriod = 5    // seconds after which a list is read again
+	mostLabels = 8    // labels in one filter
 )
 
 // listing is the page of executions.
@@ -23,7 +26,7 @@ type listing struct {
 	Rows     []row
 	Filter   filter
 	Counts   []count
-	Counted  string   // which executions were counted; empty for all
+	More     bool     // the counts are lower bounds
 	Names    []string // workflow names for the filter
 	Searched *moment  // how far back the search has gone; nil if the search is complete
 	Older    string   // the address of the next page; empty on the last one
@@ -31,6 +34,7 @@ type listing struct {
 	Reload   reload
 	Filtered bool
 	Offers   []offer
+	Missing  string // the id or key that no execution has; empty if none was looked for
 }
 
 // row is one execution in a list.
@@ -54,6 +58,7 @@ type state struct {
 type count struct {
 	State   state
 	N       int
+	More    bool // there may be more
 	Address string
 	Current bool
 }
@@ -62,12 +67,17 @@ type count struct {
 type filter struct {
 	State    string // a state, or "active"; empty for all states
 	Workflow string
+	Queue    string
+	Labels   []string // each as name=value
+	Error    string   // a part of the text of the error
+	Key      string   // an idempotency key that several executions have
 	Parent   string
 	Cursor   string
 	Live     string
 	States   []string // the states from which the reader can choose
 	states   []belay.State
 	parent   belay.ExecutionID
+	labels   map[string]string
 }
 
 const active = "active"
@@ -79,28 +89,30 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	query := belay.Filter{States: f.states, Workflow: f.Workflow, Parent: f.parent, Cursor: f.Cursor, Limit: pageSize}
-	page, err := p.backend.Executions(ctx, query)
-	if err != nil {
-		return view{}, err
+	missing := strings.TrimSpace(r.URL.Query().Get("find"))
+	if missing != "" {
+		if to, err := p.lookUp(ctx, missing); err != nil || to != "" {
+			return view{redirect: to}, err
+		}
 	}
-	all, err := p.backend.Executions(ctx, belay.Filter{Workflow: f.Workflow, Parent: f.parent, Limit: countUpTo})
+	page, err := p.backend.Executions(ctx, belay.Filter{
+		States: f.states, Workflow: f.Workflow, Queue: f.Queue, Labels: f.labels, Error: f.Error, Key: f.Key,
+		Children: f.Key != "", Parent: f.parent, Cursor: f.Cursor, Limit: pageSize, Count: true,
+	})
 	if err != nil {
 		return view{}, err
 	}
 	now := p.options.Now()
-	l := listing{Filter: f, Counts: countStates(&f, all.Executions), Names: workflows(all.Executions),
-		Reload: reload{Period: listPeriod}}
-	l.Filtered = f.State != "" || f.Workflow != "" || f.Parent != ""
+	l := listing{Filter: f, Names: workflows(page.Executions), Reload: reload{Period: listPeriod},
+		Missing: excerpt(missing, maxLine)}
+	l.Counts, l.More = countStates(&f, &page)
+	l.Filtered = f.Key != "" || f.with(func(f *filter) { f.Cursor, f.Live = "", "" }) != "/executions"
 	if visitorOf(ctx).allows(belay.ScopeSubmit) {
 		l.Offers = []offer{{startPath, "Start an execution", false}}
 	}
 	l.Offers = append(l.Offers, bulkOffers(ctx, &f)...)
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
-	}
-	if all.Next != "" {
-		l.Counted = fmt.Sprintf("Counted: the newest %d.", countUpTo)
 	}
 	l.Searched = when(page.SearchedUntil, now)
 	if page.Next != "" {
@@ -116,12 +128,36 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 		Live: l.Reload.live(changesPath)}, nil
 }
 
-// parseFilter reads the query of an address. It refuses unknown states and malformed ids, because a
-// list that ignores a filter would show other executions than the reader expects.
+// lookUp returns the address for a text that a reader has pasted: the page of the execution with this id or
+// idempotency key, or the list of the executions of several workflows with this key. It returns no
+// address if no execution has the key.
+func (p *pages) lookUp(ctx context.Context, text string) (string, error) {
+	if id, err := belay.ParseExecutionID(text); err == nil {
+		return "/executions/" + id.String(), nil
+	}
+	if len(text) > belay.MaxName || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return "", nil
+	}
+	page, err := p.backend.Executions(ctx, belay.Filter{Key: text, Children: true, Limit: 2})
+	switch {
+	case err != nil || len(page.Executions) == 0:
+		return "", err
+	case len(page.Executions) == 1:
+		return "/executions/" + page.Executions[0].ID.String(), nil
+	}
+	return filter{Key: text}.with(func(*filter) {}), nil
+}
+
+// parseFilter reads the query of an address. It refuses unknown states, malformed labels and malformed
+// ids, because a list that ignores a filter would show other executions than the reader expects.
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{
-		State: q.Get("state"), Workflow: q.Get("workflow"), Parent: q.Get("parent"), Cursor: q.Get("cursor"),
-		Live: q.Get("live"),
+		State: q.Get("state"), Workflow: q.Get("workflow"), Queue: q.Get("queue"),
+		Error: strings.TrimSpace(q.Get("error")), Key: q.Get("key"), Parent: q.Get("parent"),
+		Cursor: q.Get("cursor"), Live: q.Get("live"),
+	}
+	if err := f.parseLabels(q["label"]); err != nil {
+		return f, err
 	}
 	f.States = append(f.States, active)
 	for s := belay.Pending; s <= belay.Cancelled; s++ {
@@ -149,13 +185,39 @@ func parseFilter(q url.Values) (filter, error) {
 	return f, err
 }
 
+// parseLabels reads labels in the form name=value. It ignores empty fields of the form.
+func (f *filter) parseLabels(all []string) error {
+	for _, text := range all {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" || len(f.labels) == mostLabels {
+			return &belay.Error{Code: belay.CodeMalformed, Message: fmt.Sprintf("%q is no label in the form "+
+				"name=value, or there are more than %d labels", excerpt(text, 60), mostLabels)}
+		}
+		if f.labels == nil {
+			f.labels = make(map[string]string)
+		}
+		f.labels[name] = value
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.labels)) {
+		f.Labels = append(f.Labels, name+"="+f.labels[name])
+	}
+	return nil
+}
+
 // with returns the address of the list with a changed filter. change gets a copy of f and may
 // change it.
 func (f filter) with(change func(*filter)) string {
 	change(&f)
 	q := url.Values{}
+	if len(f.Labels) > 0 {
+		q["label"] = f.Labels
+	}
 	for name, value := range map[string]string{
-		"state": f.State, "workflow": f.Workflow, "parent": f.Parent, "cursor": f.Cursor, "live": f.Live,
+		"state": f.State, "workflow": f.Workflow, "queue": f.Queue, "error": f.Error, "key": f.Key,
+		"parent": f.Parent, "cursor": f.Cursor, "live": f.Live,
 	} {
 		if value != "" {
 			q.Set(name, value)
@@ -167,23 +229,29 @@ func (f filter) with(change func(*filter)) string {
 	return "/executions?" + q.Encode()
 }
 
-// countStates counts executions by state. A state without executions is left out, unless the list
-// shows only this state.
-func countStates(f *filter, all []belay.Execution) []count {
-	n := make(map[belay.State]int)
-	for i := range all {
-		n[all[i].State]++
-	}
-	to := func(s string) string { return f.with(func(f *filter) { f.State, f.Cursor = s, "" }) }
-	counts := []count{{State: state{"all", "all"}, N: len(all), Address: to(""), Current: f.State == ""}}
-	for s := belay.Pending; s <= belay.Cancelled; s++ {
-		if current := f.State == s.String(); n[s] > 0 || current {
-			counts = append(counts, count{
-				State: state{s.String(), s.String()}, N: n[s], Address: to(s.String()), Current: current,
-			})
+// countStates returns the counts of a page by state, and whether there may be more executions than they say. A
+// state without executions is left out, unless there may be some, or the list shows only this state.
+func countStates(f *filter, page *belay.Page) (counts []count, more bool) {
+	n := page.Counts
+	if n == nil { // a list of few executions with one key
+		n = &belay.StateCounts{States: make(map[belay.State]int), More: page.Next != ""}
+		for i := range page.Executions {
+			n.States[page.Executions[i].State]++
 		}
 	}
-	return counts
+	all := 0
+	for _, m := range n.States {
+		all += m
+	}
+	to := func(s string) string { return f.with(func(f *filter) { f.State, f.Cursor = s, "" }) }
+	counts = []count{{State: state{"all", "all"}, N: all, More: n.More, Address: to(""), Current: f.State == ""}}
+	for s := belay.Pending; s <= belay.Cancelled; s++ {
+		if current := f.State == s.String(); n.States[s] > 0 || n.More || current {
+			counts = append(counts, count{State: state{s.String(), s.String()}, N: n.States[s], More: n.More,
+				Address: to(s.String()), Current: current})
+		}
+	}
+	return counts, n.More
 }
 
 // workflows returns up to fifty names of workflows for the filter.

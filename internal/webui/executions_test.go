@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -38,7 +39,11 @@ func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 	return &fake{list: func(q belay.Filter) (belay.Page, error) {
 		*asked = append(*asked, q)
 		var fit []belay.Execution
+		counts := &belay.StateCounts{States: make(map[belay.State]int)}
 		for _, e := range all {
+			if q.Workflow == "" || q.Workflow == e.Workflow {
+				counts.States[e.State]++
+			}
 			if (len(q.States) == 0 || slices.Contains(q.States, e.State)) &&
 				(q.Workflow == "" || q.Workflow == e.Workflow) {
 				fit = append(fit, e)
@@ -48,7 +53,7 @@ func listed(all []belay.Execution, asked *[]belay.Filter) *fake {
 			i := slices.IndexFunc(fit, func(e belay.Execution) bool { return e.ID.String() == q.Cursor })
 			fit = fit[i+1:]
 		}
-		p := belay.Page{Executions: fit}
+		p := belay.Page{Executions: fit, Counts: counts}
 		if len(fit) > q.Limit {
 			p.Executions = fit[:q.Limit]
 			p.Next = p.Executions[q.Limit-1].ID.String()
@@ -80,7 +85,7 @@ func TestAPartialSearchSaysHowFarBackItWent(t *testing.T) {
 	a := get(t, &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
 	}}, "/executions?workflow=rare")
-	a.says("The search has reached executions that were submitted 1h 00m ago", "Older")
+	a.says("The search has reached executions that were submitted 1h 00m ago", "Search further back")
 	a.saysNot("No execution matches the filter")
 }
 
@@ -88,13 +93,26 @@ func TestAPartialSearchSaysHowFarBackItWent(t *testing.T) {
 // cleared.
 func TestExecutionsAreFiltered(t *testing.T) {
 	var asked []belay.Filter
-	a := get(t, listed(many(16), &asked), "/executions?state=waiting&workflow=review&parent="+id(3).String())
+	a := get(t, listed(many(16), &asked), "/executions?state=waiting&workflow=review&queue=q&label=a%3Db%3Dc&label="+
+		"&label=d%3D&error=+no+route+&parent="+id(3).String())
 	if q := asked[0]; !slices.Equal(q.States, []belay.State{belay.Waiting}) || q.Workflow != "review" ||
-		q.Parent != id(3) {
-		t.Errorf("the Backend was asked for %+v", q)
+		q.Parent != id(3) || q.Queue != "q" || !maps.Equal(q.Labels, map[string]string{"a": "b=c", "d": ""}) ||
+		q.Error != "no route" || !q.Count || len(asked) != 1 {
+		t.Errorf("the Backend was asked for %+v", asked)
 	}
-	if q := asked[1]; len(q.States) != 0 || q.Workflow != "review" || q.Limit != countUpTo {
-		t.Errorf("the counted executions are %+v", q)
+	for name, want := range map[string][]string{
+		"workflow": {"review"}, "queue": {"q"}, "label": {"a=b=c", "d=", ""}, "error": {"no route"},
+		"parent": {id(3).String()},
+	} {
+		var values []string
+		for _, n := range a.root.all("input") {
+			if n.attr["name"] == name {
+				values = append(values, n.attr["value"])
+			}
+		}
+		if !slices.Equal(values, want) {
+			t.Errorf("the form has the values %q for %s", values, name)
+		}
 	}
 	for _, o := range a.root.all("option") {
 		if (o.attr["selected"] != "") != (o.words() == "waiting") {
@@ -109,7 +127,8 @@ func TestExecutionsAreFiltered(t *testing.T) {
 				t.Errorf("the current list is %q", l.words())
 			}
 		}
-		if q := query(t, l); q.Get("workflow") != "review" || q.Get("parent") == "" {
+		if q := query(t, l); q.Get("workflow") != "review" || q.Get("parent") == "" || q.Get("queue") != "q" ||
+			!slices.Equal(q["label"], []string{"a=b=c", "d="}) || q.Get("error") != "no route" {
 			t.Errorf("the link %s loses the filter", l.attr["href"])
 		}
 	}
@@ -172,9 +191,65 @@ func TestEmptyListsSayWhatToDo(t *testing.T) {
 // If not all executions were counted, the page says so.
 func TestCountsSayIfTheyAreIncomplete(t *testing.T) {
 	f := &fake{list: func(q belay.Filter) (belay.Page, error) {
-		return belay.Page{Executions: many(8), Next: "more"}, nil
+		return belay.Page{Executions: many(8), Next: "more", Counts: &belay.StateCounts{
+			States: map[belay.State]int{belay.Pending: 9000, belay.Failed: 7}, More: true,
+		}}, nil
 	}}
-	get(t, f, "/executions").says("Counted: the newest 1000.")
+	get(t, f, "/executions").says("all 9007+", "pending 9000+", "failed 7+", "cancelled 0+",
+		"Only the newest executions were counted")
+}
+
+// A reader who pastes an id or an idempotency key gets to its execution, and to a list if executions of several
+// workflows have the key.
+func TestPastedIDsAndKeysLeadToTheirExecutions(t *testing.T) {
+	var asked []belay.Filter
+	keys := map[string][]belay.Execution{
+		"order 17": {{ID: id(7), Workflow: "build", State: belay.Running}}, "twice": many(2),
+	}
+	f := &fake{list: func(q belay.Filter) (belay.Page, error) {
+		asked = append(asked, q)
+		return belay.Page{Executions: keys[q.Key]}, nil
+	}}
+	to := func(text string) (status int, address string) {
+		a := get(t, f, "/executions?find="+url.QueryEscape(text))
+		return a.status, a.header.Get("Location")
+	}
+	for text, want := range map[string]string{
+		"  " + id(3).String() + "\n": "/executions/" + id(3).String(),
+		"order 17":                   "/executions/" + id(7).String(),
+		"twice":                      "/executions?key=twice",
+	} {
+		if status, address := to(text); status != http.StatusSeeOther || address != want {
+			t.Errorf("%q leads to %d %q, want %q", text, status, address, want)
+		}
+	}
+	get(t, f, "/executions?key=twice").says("all 2", "pending 1", "Idempotency key")
+	if q := asked[len(asked)-1]; q.Key != "twice" || !q.Children {
+		t.Errorf("the list of a key asks for %+v", q)
+	}
+	for _, text := range []string{
+		"none", "//evil.example/", "https://evil.example", "<script>x</script>", "\x00", "\xff", strings.Repeat("k", 300),
+	} {
+		asked = nil
+		if status, address := to(text); status != http.StatusOK || address != "" {
+			t.Errorf("%q leads to %d %q", text, status, address)
+		}
+		if len(asked) > 0 && (asked[0].Key == "\x00" || asked[0].Key == "\xff" || len(asked[0].Key) > belay.MaxName) {
+			t.Errorf("the Backend was asked for the key %q", asked[0].Key)
+		}
+	}
+	get(t, f, "/executions?find=none").says("No execution has the id or idempotency key none .")
+}
+
+// A malformed label is an error, because a list without it would show other executions than the reader expects.
+func TestMalformedLabelsAreRefused(t *testing.T) {
+	var asked []belay.Filter
+	many := "/executions?label=" + strings.Join(strings.Fields("a= b= c= d= e= f= g= h= i="), "&label=")
+	for _, address := range []string{"/executions?label=x", "/executions?label=%3Dx", many} {
+		if a := get(t, listed(nil, &asked), address); a.status != http.StatusBadRequest || len(asked) > 0 {
+			t.Errorf("%s: %d, asked %v", address, a.status, asked)
+		}
+	}
 }
 
 // The pages only read from the Backend. A browser may load only their style sheet, their icon and their script, and run

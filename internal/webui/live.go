@@ -135,6 +135,9 @@ func (p *pages) make(
 	if err != nil {
 		v, status = p.failed(r, err)
 	}
+	if v.redirect != "" {
+		return printed{http.StatusSeeOther, http.Header{"Location": {v.redirect}}, nil}
+	}
 	out := p.rendered(r, status, v)
 	if status == http.StatusServiceUnavailable {
 		out.header.Set("Retry-After", fmt.Sprint(int(retryAfter/time.Second)))

@@ -22,7 +22,7 @@ const (
 // person should attend.
 type overviewPage struct {
 	Counts   []count
-	Counted  string
+	More     bool // the counts are lower bounds
 	Alerts   []alert
 	Examined string // what the page has not examined; empty if it has examined everything
 	Rows     []row
@@ -40,7 +40,7 @@ type alert struct {
 }
 
 func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
-	all, err := p.backend.Executions(ctx, belay.Filter{Limit: countUpTo})
+	all, err := p.backend.Executions(ctx, belay.Filter{Limit: newest, Count: true})
 	if err != nil {
 		return view{}, err
 	}
@@ -50,11 +50,8 @@ func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 	}
 	now := p.options.Now()
 	open := slices.DeleteFunc(slices.Clone(workers), func(w belay.Worker) bool { return w.State.Ended() })
-	o := overviewPage{Counts: countStates(&filter{State: "none"}, all.Executions), Fleet: sumOf(open),
-		Reload: reloadOf(r.URL)}
-	if all.Next != "" {
-		o.Counted = fmt.Sprintf("Counted: the newest %d.", countUpTo)
-	}
+	o := overviewPage{Fleet: sumOf(open), Reload: reloadOf(r.URL)}
+	o.Counts, o.More = countStates(&filter{State: "none"}, &all)
 	for i := range all.Executions[:min(len(all.Executions), newest)] {
 		o.Rows = append(o.Rows, rowOf(&all.Executions[i], now))
 	}
@@ -83,22 +80,15 @@ func (o *overviewPage) add(level, text, about, address string) {
 }
 
 func (p *pages) deadAlert(ctx context.Context, o *overviewPage, now time.Time) error {
-	dead, err := p.backend.DeadLetterGroups(ctx, belay.DeadLetterFilter{})
-	if err != nil || len(dead.Groups) == 0 {
+	dead, err := p.backend.DeadLetters(ctx, belay.DeadLetterFilter{Limit: countUpTo})
+	if err != nil || len(dead.DeadLetters) == 0 {
 		return err
 	}
-	letters, last := 0, &dead.Groups[0]
-	for i := range dead.Groups {
-		letters += dead.Groups[i].Count
-		if dead.Groups[i].Last.After(last.Last) {
-			last = &dead.Groups[i]
-		}
-	}
-	text := several(letters, "open dead letter")
-	if dead.More {
+	text, last := several(len(dead.DeadLetters), "open dead letter"), &dead.DeadLetters[0]
+	if dead.Next != "" {
 		text = "more than " + text
 	}
-	o.add("bad", text, fmt.Sprintf("the newest %s, of %s: %s", when(last.Last, now).ago(), excerpt(last.Workflow, 60),
+	o.add("bad", text, fmt.Sprintf("the newest %s, of %s: %s", when(last.At, now).ago(), excerpt(last.Workflow, 60),
 		last.Message), "/dead")
 	return nil
 }

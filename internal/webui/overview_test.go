@@ -11,9 +11,8 @@ import (
 // The overview names each matter that needs a person, the urgent ones first, with a link to its page.
 func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	f := waitingIn()
-	f.groups.Groups = []belay.DeadLetterGroup{
-		{Workflow: "a", Count: 2, Last: ago(time.Hour), Message: "old"},
-		{Workflow: "b", Count: 1, Last: ago(time.Minute), Message: "new"},
+	f.letters = []belay.DeadLetter{
+		{Workflow: "b", At: ago(time.Minute), Message: "new"}, {Workflow: "a", At: ago(time.Hour), Message: "old"},
 	}
 	f.gates = gatesOf()
 	f.workers = append(f.workers, manyWorkers(0, 2)...)
@@ -28,7 +27,7 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 		got = append(got, li.all("a")[0].attr["href"]+" "+li.words())
 	}
 	want := []string{
-		"/dead act 3 open dead letters the newest 1m 00s ago, of b: new",
+		"/dead act 2 open dead letters the newest 1m 00s ago, of b: new",
 		"/queues act 1 queue with executions for which no worker is connected gpu: train (1)",
 		"/queues act 1 circuit breaker not closed target:pay",
 		"/schedules/nightly act the newest slot of the schedule nightly has failed no such document",

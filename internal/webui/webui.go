@@ -123,6 +123,8 @@ type view struct {
 	// Reload is the link that stops the updates; nil if the page itself shows it, or has none.
 	Reload *reload
 	Page   any
+	// redirect, if not empty, is the address to which the browser goes instead of showing a page.
+	redirect string
 
 	// render sets these fields.
 	Nav                          []navLink

@@ -38,7 +38,7 @@ var measures = map[trial.Measure]trial.Func{
 	trial.Latency: latency,
 	trial.Loaded:  loaded, trial.Takeover: takeover, trial.Hold: hold, trial.Idle: idle, trial.Lease: lease,
 	trial.Overload: overload, trial.Jobs: many, trial.Gates: gates, trial.Parked: parked,
-	trial.Documents: documents,
+	trial.Documents: documents, trial.Pages: pages,
 }
 
 var roles = map[string]func(context.Context, trial.Request) error{"work": work, "crew": workApart}

@@ -3719,6 +3719,7 @@ export interface components {
             event: "over";
         };
         Page: {
+            counts?: components["schemas"]["StateCounts"];
             executions: components["schemas"]["Execution"][];
             next?: string;
             /**
@@ -4475,6 +4476,14 @@ export interface components {
         Spoken: {
             content?: string;
             role?: string;
+        };
+        StateCounts: {
+            /** @description Only the newest 10,000 executions were examined; there are older ones. */
+            more?: boolean;
+            /** @description A state without executions may be missing. */
+            states: {
+                [key: string]: number;
+            };
         };
         StatesEndEvent: {
             data: components["schemas"]["StatusSnapshot"];
@@ -6704,8 +6713,12 @@ export interface operations {
             query?: {
                 /** @description Roots, and also the children of all executions. */
                 children?: boolean;
+                /** @description Adds counts by state. It has no effect beside key and id. */
+                count?: boolean;
                 /** @description The field next of the previous page. */
                 cursor?: string;
+                /** @description Only executions whose error contains this text, at most 200 bytes. The letters A to Z are equal to a to z. */
+                error?: string;
                 /** @description Only the executions with these ids; may be repeated, 200 times at most. */
                 id?: string[];
                 /** @description The idempotency key. */

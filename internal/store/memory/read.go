@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -114,6 +115,15 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 	}
 	looked, all := s.looksAt(q)
 	var out store.Listed
+	if of, counted := q.Counted(); counted {
+		newest, all := s.looksAt(of)
+		out.States, out.Older = make(map[belay.State]int), !all && s.older(newest, of)
+		for _, e := range newest {
+			if s.matches(e, of) {
+				out.States[e.State]++
+			}
+		}
+	}
 	for _, e := range looked {
 		if !s.matches(e, q) {
 			continue
@@ -134,6 +144,13 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 		out.Last, out.At = last.ID, last.CreatedAt
 	}
 	return out, nil
+}
+
+// older reports whether there are executions, or children of the query's parent, beside the newest ones.
+func (s *Store) older(newest []*machine.Execution, q store.List) bool {
+	q.Scan = 0
+	all, _ := s.looksAt(q)
+	return len(all) > len(newest)
 }
 
 // looksAt lists the executions that a query examines, newest first. all says that no other
@@ -173,6 +190,7 @@ func (s *Store) matches(e *machine.Execution, q store.List) bool {
 		len(q.IDs) > 0 && !slices.Contains(q.IDs, e.ID),
 		q.Workflow != "" && e.Workflow != q.Workflow,
 		q.Queue != "" && e.Queue != q.Queue,
+		!strings.Contains(store.Lower(e.Message), store.Lower(q.Error)),
 		q.Key != "" && s.keys[machine.Key{Workflow: e.Workflow, Key: q.Key}].Execution != e.ID,
 		!q.Parent.IsZero() && e.Parent != q.Parent,
 		q.Parent.IsZero() && !q.Children && !e.Parent.IsZero(),

@@ -21,6 +21,12 @@ func (s *Store) List(ctx context.Context, q store.List) (store.Listed, error) {
 			return err
 		}
 		out = store.Listed{Records: l.found}
+		if of, counted := q.Counted(); counted {
+			count := listing{conn: c, ctx: ctx, List: of}
+			if err := count.states(&out); err != nil {
+				return err
+			}
+		}
 		if q.Limit <= 0 || len(l.found) < q.Limit {
 			out.Last, out.At = l.last, l.at
 		}
@@ -72,9 +78,7 @@ func (l *listing) find() error {
 	case l.Scan <= 0:
 		return l.list("executions e WHERE true")
 	}
-	from := "(SELECT *" + table.Newest(&l.List, l.place)
-	l.args.int(l.scan())
-	if err := l.list(from + " LIMIT ?) AS e WHERE true"); err != nil {
+	if err := l.walk(); err != nil {
 		return err
 	}
 	text := "SELECT id, created_at" + table.Newest(&l.List, l.place) + " LIMIT 1 OFFSET ?"
@@ -83,6 +87,35 @@ func (l *listing) find() error {
 		l.last, l.at = r.id(0), machine.Time(r.int(1))
 		return nil
 	})
+}
+
+// walk examines the newest executions, of which it reads only the columns of the conditions, and then reads
+// the executions that match.
+func (l *listing) walk() error {
+	from := "(SELECT " + table.Filtered + table.Newest(&l.List, l.place)
+	l.args.int(l.scan())
+	where := l.conditions()
+	l.args.int(most(l.Limit))
+	return l.rows(selectExecutions + " WHERE id IN (SELECT e.id FROM " + from + " LIMIT ?) AS e WHERE " + where +
+		" ORDER BY e.id DESC LIMIT ?) ORDER BY id DESC")
+}
+
+// states counts the executions of a list by state.
+func (l *listing) states(out *store.Listed) error {
+	out.States = make(map[belay.State]int)
+	text := "SELECT e.state, count(*) FROM (SELECT " + table.Filtered + table.Newest(&l.List, l.place)
+	l.args.int(l.scan())
+	text += " LIMIT ?) AS e WHERE " + l.conditions() + " GROUP BY e.state"
+	err := l.query(l.ctx, text, func(r columns) error {
+		out.States[belay.State(r.int(0))] = int(r.int(1))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	text = "SELECT 1" + table.Newest(&l.List, l.place) + " LIMIT 1 OFFSET ?"
+	l.args.int(l.scan())
+	return l.query(l.ctx, text, func(columns) error { out.Older = true; return nil })
 }
 
 // named reads the executions that the list names by their ids.
@@ -126,14 +159,28 @@ SELECT k.execution FROM each CROSS JOIN idempotency k ON k.workflow = each.workf
 // list reads the executions that match the conditions of the list. The parameter from has the FROM
 // clause and the first condition of the statement.
 func (l *listing) list(from string) error {
-	where := table.Conditions(&l.List, l.place, func(key, value string) string {
-		l.args.text(key).text(value)
-		return "EXISTS (SELECT 1 FROM specs, json_each(labels) AS l WHERE execution = e.id AND l.key = ? AND " +
-			"l.value = ?)"
-	})
+	where := l.conditions()
 	l.args.int(most(l.Limit))
 	text := strings.Replace(selectExecutions, "FROM executions", "FROM "+from, 1) + " AND " + where
-	return l.query(l.ctx, text+" ORDER BY id DESC LIMIT ?", func(r columns) error {
+	return l.rows(text + " ORDER BY id DESC LIMIT ?")
+}
+
+// conditions returns the conditions of the list, and adds their arguments.
+func (l *listing) conditions() string {
+	return table.Conditions(&l.List, l.place, func(text string) string {
+		return "instr(lower(e.message), " + text + ") > 0"
+	}, func(key, value string) string {
+		// most rows lack the text of the label, and their JSON is then not parsed
+		text := table.LabelsText(map[string]string{key: value})
+		l.args.text(text[1 : len(text)-1]).text(key).text(value)
+		return "EXISTS (SELECT 1 FROM specs WHERE execution = e.id AND instr(labels, ?) > 0 AND EXISTS (" +
+			"SELECT 1 FROM json_each(labels) AS l WHERE l.key = ? AND l.value = ?))"
+	})
+}
+
+// rows reads the executions that a statement selects.
+func (l *listing) rows(text string) error {
+	return l.query(l.ctx, text, func(r columns) error {
 		e, err := l.scanExecution(r)
 		l.found = append(l.found, &machine.Record{Execution: e})
 		return err

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,6 +31,13 @@ var listCases = []testCase{
 	{"a list has only executions that match its filter", func(e *env) {
 		worker := e.open()
 		running := e.run(worker, 1).Execution
+		broken := e.run(worker, 2)
+		failed := broken.Execution
+		e.ok(&machine.Settle{Settlement: belay.Settlement{
+			Lease: broken, Op: e.id(), Outcome: belay.OutcomeFailed, Failure: &belay.Failure{
+				Class: belay.ClassPermanent, Message: "Connection to the database of Shard %_Q: Ä lost",
+			},
+		}})
 		plain := e.submit()
 		other := e.submit(func(s *belay.Submission) { s.Workflow, s.Queue = "other", "q" })
 		keyed := e.submit(func(s *belay.Submission) { s.IdempotencyKey = "k" })
@@ -52,6 +61,24 @@ var listCases = []testCase{
 			{"labels", store.List{
 				Labels: map[string]string{"a": "1", "b<&>": `"quoted"`},
 			}, []belay.ExecutionID{labelled}},
+			{"labels among the newest", store.List{
+				Labels: map[string]string{"a": "1", "b<&>": `"quoted"`}, Scan: 100,
+			}, []belay.ExecutionID{labelled}},
+			{"label of the newest", store.List{
+				Labels: map[string]string{"a": "1"}, Scan: 1,
+			}, []belay.ExecutionID{half}},
+			{"label of the newest older ones", store.List{
+				Labels: map[string]string{"a": "1"}, Scan: 1, Before: half,
+			}, []belay.ExecutionID{labelled}},
+			{"label of active ones", store.List{
+				Labels: map[string]string{"a": "1"}, Scan: 100, States: belay.ActiveStates(),
+			}, []belay.ExecutionID{half, labelled}},
+			{"label of active ones, if there are too many", store.List{
+				Labels: map[string]string{"a": "1"}, Scan: 1, States: belay.ActiveStates(),
+			}, []belay.ExecutionID{half}},
+			{"a label that a value contains", store.List{
+				Labels: map[string]string{"quoted": ""}, Scan: 100,
+			}, nil},
 			{"ids", store.List{IDs: []belay.ExecutionID{plain, {9}, half, plain}}, []belay.ExecutionID{half, plain}},
 			{"ids of executions in another state", store.List{
 				IDs: []belay.ExecutionID{plain, half}, States: []belay.State{belay.Pending}, Scan: 1, Limit: 5,
@@ -60,10 +87,55 @@ var listCases = []testCase{
 				[]belay.ExecutionID{half, other}},
 			{"empty label", store.List{Labels: map[string]string{"b<&>": ""}}, []belay.ExecutionID{half}},
 			{"label with another value", store.List{Labels: map[string]string{"a": "2"}}, nil},
+			{"error", store.List{Error: "of SHARD %_q: Ä"}, []belay.ExecutionID{failed}},
+			{"error that none has", store.List{Error: "of shard x"}, nil},
+			{"error in another state", store.List{Error: "shard", States: []belay.State{belay.Cancelled}}, nil},
+			{"error among the newest", store.List{Error: "shard", Scan: 100}, []belay.ExecutionID{failed}},
 			{"all at once", store.List{States: []belay.State{belay.Pending}, Workflow: "w", Queue: "default",
 				Labels: map[string]string{"a": "1"}, Before: half, Limit: 9}, []belay.ExecutionID{labelled}},
 		} {
 			e.same(c.name, c.want, e.list(c.q))
+		}
+	}},
+	{"a list counts the newest executions by state, whatever its states and its page are", func(e *env) {
+		worker := e.open()
+		p := e.run(worker, 1)
+		child := e.child(p, "a")
+		var all []belay.ExecutionID
+		for i := range 4 {
+			all = append(all, e.submit(func(s *belay.Submission) {
+				s.Labels = map[string]string{"odd": fmt.Sprint(i % 2)}
+			}))
+		}
+		e.control(all[1], belay.ActionCancel)
+		states := func(pending, cancelled, running int) map[belay.State]int {
+			m := map[belay.State]int{belay.Pending: pending, belay.Cancelled: cancelled, belay.Running: running}
+			maps.DeleteFunc(m, func(_ belay.State, n int) bool { return n == 0 })
+			return m
+		}
+		for _, c := range []struct {
+			name  string
+			q     store.List
+			want  map[belay.State]int
+			older bool
+		}{
+			{"all", store.List{Count: 6}, states(3, 1, 1), false},
+			{"the newest", store.List{Count: 3}, states(2, 1, 0), true},
+			{"one page of one state", store.List{
+				Count: 10, States: []belay.State{belay.Pending}, Before: all[2], Limit: 1, Scan: 1,
+			}, states(3, 1, 1), false},
+			{"a label", store.List{Count: 10, Labels: map[string]string{"odd": "1"}}, states(1, 1, 0), false},
+			{"children", store.List{Count: 1, Parent: p.Execution}, states(1, 0, 0), false},
+			{"with children", store.List{Count: 6, Children: true}, states(4, 1, 1), false},
+			{"ids", store.List{Count: 10, IDs: []belay.ExecutionID{child}}, nil, false},
+			{"no count", store.List{}, nil, false},
+		} {
+			list, err := e.store.List(e.Context(), c.q)
+			if err != nil {
+				e.Fatalf("%s: %v", c.name, err)
+			}
+			e.same(c.name, c.want, list.States)
+			e.same(c.name+": older", c.older, list.Older)
 		}
 	}},
 	{"a list has only executions older than Before", func(e *env) {

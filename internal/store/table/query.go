@@ -29,9 +29,11 @@ func Unended(owned bool) []string {
 }
 
 // Conditions returns the condition of a list, for a statement that names the execution e. place
-// adds an argument (an id or a text) and returns its placeholder in the statement. label returns
-// the condition that an execution has a label.
-func Conditions(q *store.List, place func(any) string, label func(key, value string) string) string {
+// adds an argument (an id or a text) and returns its placeholder in the statement. failed returns the
+// condition that the message of an error contains a text without the letters A to Z, and label the
+// condition that an execution has a label.
+func Conditions(q *store.List, place func(any) string, failed func(text string) string,
+	label func(key, value string) string) string {
 	var all []string
 	add := func(condition string) { all = append(all, condition) }
 	switch {
@@ -56,6 +58,9 @@ func Conditions(q *store.List, place func(any) string, label func(key, value str
 	if q.Queue != "" {
 		add("e.queue = " + place(q.Queue))
 	}
+	if q.Error != "" {
+		add(failed(place(store.Lower(q.Error))))
+	}
 	for _, k := range slices.Sorted(maps.Keys(q.Labels)) {
 		add(label(k, q.Labels[k]))
 	}
@@ -64,6 +69,9 @@ func Conditions(q *store.List, place func(any) string, label func(key, value str
 	}
 	return strings.Join(all, " AND ")
 }
+
+// Filtered are the columns of executions that Conditions names.
+const Filtered = "id, parent, state, workflow, queue, message"
 
 // Newest returns a statement that selects all executions, or the children of a parent, newest
 // first.
