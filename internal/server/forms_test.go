@@ -157,8 +157,8 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	for _, f := range webui.Forms() {
 		path := strings.ReplaceAll(f.Path, "{id}", id)
-		fields := "op=" + belay.OpID{1}.String() + "&workflow=evil&mode=json&action=cancel&step=start&rate=1&failures=0" +
-			"&of=gate&id=queue:q&do=pause&signal=x&generation=1"
+		fields := "op=" + belay.OpID{1}.String() + "&workflow=evil&mode=json&action=cancel&step=start&rate=1" +
+			"&failures=0&of=gate&id=queue:q&do=pause&signal=x&generation=1"
 		for _, h := range [][]string{
 			{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 			{"Origin", "null"},
@@ -170,7 +170,8 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 		}
 		for kind, body := range map[string]string{
 			"application/json": `{"op": "x"}`, "multipart/form-data; boundary=b": "--b--",
-			form: strings.Repeat("op=&", 50_000), form + "; charset=x": "%zz", "text/html": "<form>",
+			form: strings.Repeat("op=&", 50_000), "text/html": "<form>",
+			form + "; charset=x": "%zz",
 		} {
 			status, text := r.do(c, http.MethodPost, path, body, "Content-Type", kind)
 			if status < 400 || status > 499 {
