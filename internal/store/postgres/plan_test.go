@@ -100,8 +100,8 @@ func faults(plan []string, text string) (bad []string) {
 // tallied reports whether a step counts all entries of an index of unfinished work.
 func tallied(line, text string) bool {
 	if strings.Contains(text, "GROUP BY") {
-		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting",
-			"dead_letters_open"} {
+		for _, index := range []string{"executions_ready", "executions_worker", "executions_resting", "executions_line",
+			"places_held", "dead_letters_open"} {
 			if strings.Contains(line, "using "+index) {
 				return true
 			}

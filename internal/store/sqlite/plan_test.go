@@ -26,6 +26,8 @@ var scans = map[string]string{
 	"UPDATE workers SET exp":      "grace is for all living sessions",
 	"min(ttl)":                    "all living sessions",
 	"ORDER BY e.ready_at, e.lane": "sorts one row for each lane with a due execution",
+	"WITH work AS MATERIALIZED":   "groups the unfinished work, which it finds by indexes of only such rows",
+	"WITH used AS MATERIALIZED":   "groups the places and lines of gates, which it finds by such indexes",
 	"AS c CROSS JOIN runs":        "the runs of a limited number of children",
 	"count(DISTINCT CASE":         "sorts the names of a limited number of checkpoints",
 }
