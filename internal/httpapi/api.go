@@ -63,6 +63,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.workers()
 	a.batch()
 	a.keyring()
+	a.audit()
 	a.gates()
 	a.library()
 	a.schedules()
