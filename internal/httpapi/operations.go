@@ -18,7 +18,8 @@ type healthReply struct{ Body wire.Health }
 // pagePaths are the paths of the pages. A path that ends with a slash stands for all paths below it.
 var pagePaths = []string{
 	"/{$}", "/overview", "/executions", "/executions/", "/dead", "/workers", "/queues", "/workflows", "/workflows/",
-	"/schedules", "/schedules/", "/webhooks", "/webhooks/", "/notifications", "/notifications/", "/act", assetsPath,
+	"/schedules", "/schedules/", "/webhooks", "/webhooks/", "/notifications", "/notifications/", "/act", "/audit",
+	"/keys", "/keys/", assetsPath,
 }
 
 // operations adds the routes at the root, for operators of the server.

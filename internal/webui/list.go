@@ -19,6 +19,7 @@ var templateNames = []string{
 	"executions", "execution", "error", "action", "login",
 	"overview", "dead", "letters", "workers", "queues", "gate", "documents",
 	"document", "schedules", "schedule", "webhooks", "webhook", "notifications", "notification",
+	"audit", "keys",
 }
 
 // templates returns the templates of all pages by their names. It parses them once.
@@ -38,9 +39,11 @@ func (p *pages) fleet(mux *http.ServeMux) {
 		"/workflows": p.documents, "/workflows/{name}": p.document, "/schedules": p.schedules,
 		"/schedules/{name}": p.schedule, "/webhooks": p.webhooks, "/webhooks/{name}": p.webhook,
 		"/notifications": p.notifications, "/notifications/{name}": p.notification,
+		"/audit": p.audit,
 	} {
 		mux.HandleFunc("GET "+path, p.page(build))
 	}
+	p.keyring(mux)
 }
 
 // mostNames is how many names one cell of a table lists.

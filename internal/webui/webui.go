@@ -133,7 +133,7 @@ func (p *pages) page(build func(context.Context, *http.Request) (view, error)) h
 func (p *pages) render(w http.ResponseWriter, r *http.Request, status int, v view) {
 	v.Visitor = excerpt(visitorOf(r.Context()).Name, 60)
 	if v.template != "login" {
-		v.Nav = navigation(r.URL.Path)
+		v.Nav = navigation(r.URL.Path, visitorOf(r.Context()))
 	}
 	v.Style, v.Icon, v.Version = p.style.address, p.icon.address, p.options.Version
 	var b bytes.Buffer
