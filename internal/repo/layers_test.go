@@ -220,7 +220,7 @@ var layers = map[string]layer{
 	"client": {down: []string{".", "internal/retry", "internal/uid", "internal/wire"}},
 
 	// The web UI, on any Backend.
-	"internal/webui": {down: []string{"."}},
+	"internal/webui": {down: []string{".", "internal/diff"}},
 
 	// Traces of executions, in the OpenTelemetry protocol.
 	"internal/trace": {down: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}},

@@ -120,11 +120,13 @@ func momentOf(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	layouts := []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly}
+	layouts := []string{
+		time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateTime, time.DateOnly,
+	}
 	i := slices.IndexFunc(layouts, func(l string) bool { _, err := time.Parse(l, text); return err == nil })
 	if i < 0 {
 		return time.Time{}, &belay.Error{Code: belay.CodeMalformed, Message: name + " is " +
-			strconv.Quote(excerpt(text, 60)) + "; write a time like 2026-11-20 or 2026-11-20T08:00"}
+			strconv.Quote(excerpt(text, 60)) + "; write a time like 2026-11-20 or 2026-11-20 08:00"}
 	}
 	return time.Parse(layouts[i], text)
 }

@@ -19,7 +19,7 @@ var templateNames = []string{
 	"executions", "execution", "error", "action", "login",
 	"overview", "dead", "letters", "workers", "queues", "gate", "documents",
 	"document", "schedules", "schedule", "webhooks", "webhook", "notifications", "notification",
-	"audit", "keys",
+	"audit", "keys", "job", "checkpoints",
 }
 
 // templates returns the templates of all pages by their names. It parses them once.

@@ -20,40 +20,49 @@ type logTail struct {
 	Cut  bool // the log has earlier text that is not shown
 }
 
-// tail reads the end of the log; nil if the execution has no log. Chunks are numbered from 0, and
-// chunks in the middle may be missing, so tail first searches for the number of the last chunk. For
-// a log of n chunks, this search reads about 2·log n single chunks.
+// tail reads the end of the log of a command; nil if the execution has no log.
 func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error) {
+	text, cut, err := p.tailOf(ctx, id, outputLog, tailBytes)
+	if err != nil || text == "" {
+		return nil, err
+	}
+	return &logTail{terminal(text), cut}, nil
+}
+
+// tailOf reads the end of a log, at most so many bytes; it is empty if the execution has no log. cut says that the log
+// has earlier text. Chunks are numbered from 0, and chunks in the middle may be missing, so tailOf first searches for
+// the number of the last chunk. For a log of n chunks, this search reads about 2·log n single chunks.
+func (p *pages) tailOf(ctx context.Context, id belay.ExecutionID, name string, most int) (end string, cut bool,
+	err error) {
 	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
-		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: outputLog, From: n, Limit: limit})
+		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: n, Limit: limit})
 	}
 	last, err := lastChunk(from)
 	if err != nil || last < 0 {
-		return nil, err
+		return "", false, err
 	}
 	var text []byte
 	begin := last + 1
-	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one chunk per read, because each may be large
+	for begin > max(0, last+1-tailChunks) && len(text) < most { // one chunk per read, because each may be large
 		chunks, err := from(begin-1, 1)
 		if err != nil {
-			return nil, err
+			return "", false, err
 		}
 		if len(chunks) == 0 || chunks[0].N != begin-1 { // earlier chunks, in the middle of the log, are missing
 			break
 		}
 		begin--
 		data := chunks[0].Data
-		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes):]...), text...)
+		text = append(append([]byte(nil), data[max(0, len(data)-most):]...), text...)
 	}
-	t := &logTail{Text: string(text), Cut: begin > 0}
-	if len(t.Text) > tailBytes {
-		t.Text, t.Cut = t.Text[len(t.Text)-tailBytes:], true
-		if _, rest, ok := strings.Cut(t.Text, "\n"); ok {
-			t.Text = rest
+	end, cut = string(text), begin > 0
+	if len(end) > most {
+		end, cut = end[len(end)-most:], true
+		if _, rest, ok := strings.Cut(end, "\n"); ok {
+			end = rest
 		}
 	}
-	t.Text = terminal(t.Text)
-	return t, nil
+	return end, cut, nil
 }
 
 // lastChunk returns the number of the last chunk, -1 if there is none. It uses an exponential

@@ -30,6 +30,9 @@ type Options struct {
 	// Graph returns the tasks of the text of a document with ID, Uses, Needs and Compensates, for a drawing; nil draws
 	// none.
 	Graph func(text string) ([]belay.Task, error)
+	// Narrate reads a line of an agent's structured output. known is false for another line, which is shown as text.
+	// nil knows no line.
+	Narrate func(line []byte) (said []Said, known bool)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
@@ -68,6 +71,9 @@ func New(b belay.Backend, o Options) http.Handler {
 	})
 	mux.HandleFunc("GET /executions/{id}", p.page(p.execution))
 	mux.HandleFunc("GET /executions/{id}/{action}", p.act)
+	mux.HandleFunc("GET /executions/{id}/job", p.page(p.job))
+	mux.HandleFunc("GET /executions/{id}/checkpoints", p.page(p.checkpoints))
+	mux.HandleFunc("GET /executions/{id}/files/{name}", p.file)
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET "+deedPath, p.deed)
 	mux.HandleFunc("POST "+deedPath, p.deed)
