@@ -15,6 +15,7 @@ type Backend interface {
 	Client
 	Owner
 	Keyring
+	Auditor
 	Gatekeeper
 	DeadLetterOffice
 	Bulker
@@ -147,13 +148,20 @@ type Owner interface {
 
 // Keyring manages the API keys with which clients use a server.
 type Keyring interface {
-	// CreateKey makes a key. Only this reply has the key's secret.
+	// CreateKey makes a key. Only this reply has the key's secret. It returns CodeConflict if the operation s.Op has
+	// made a key already.
 	CreateKey(ctx context.Context, s KeySpec) (NewKey, error)
 	// Keys lists all keys, revoked keys included, the oldest first.
 	Keys(ctx context.Context) ([]Key, error)
 	// RevokeKey revokes a key for ever. Revoking a revoked key is no error. It returns CodeNotFound
 	// if no key has the id.
 	RevokeKey(ctx context.Context, r Revocation) error
+}
+
+// Auditor shows which person or program did what.
+type Auditor interface {
+	// Audit lists the entries of the audit that a filter selects, the newest first.
+	Audit(ctx context.Context, f AuditFilter) (AuditPage, error)
 }
 
 // Gatekeeper shows and changes gates: limits, rates, circuit breakers and pauses. See [GateID].

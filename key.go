@@ -59,6 +59,10 @@ type KeySpec struct {
 	// Actor is the person or program that creates the key, for the audit log. Over HTTP, it is the
 	// name of the key with which the request was sent, if the request had a key.
 	Actor string `json:"actor,omitempty"`
+	// Op names the call: a second call with the same Op makes no second key, and returns CodeConflict, because the
+	// secret of the first key cannot be shown again. With the zero Op, each call makes a key. Over HTTP it is the
+	// header Idempotency-Key.
+	Op OpID `json:"-"`
 }
 
 // Revocation names the key to revoke.
@@ -67,6 +71,8 @@ type Revocation struct {
 	// Actor is the person or program that revokes the key, for the audit log. Over HTTP, it is the
 	// name of the key with which the request was sent, if the request had a key.
 	Actor string `json:"actor,omitempty"`
+	// Reason is for the audit log. It has at most MaxName bytes.
+	Reason string `json:"reason,omitempty"`
 }
 
 // NewKey is the answer to a KeySpec: the key that was created.

@@ -12,9 +12,17 @@ import (
 // CreateKey makes a key. The Client does not repeat the call if it gets no answer. The secret is
 // lost then, and the caller should revoke the key if the server has made it.
 func (c *Client) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, error) {
+	op := "create key " + s.Name
+	data, err := body(op, s)
+	if err != nil {
+		return belay.NewKey{}, err
+	}
 	var key belay.NewKey
-	err := c.post(ctx, "create key "+s.Name, "/v1/keys", s, &key)
-	return key, err
+	r := &request{op: op, method: http.MethodPost, path: "/v1/keys", body: data, reply: &key}
+	if !s.Op.IsZero() {
+		r.header = idempotent(s.Op)
+	}
+	return key, c.once(ctx, r)
 }
 
 // Keys lists the keys.
@@ -26,8 +34,8 @@ func (c *Client) Keys(ctx context.Context) ([]belay.Key, error) {
 // RevokeKey revokes a key.
 func (c *Client) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	req := &request{op: "revoke key " + r.Key.String(), method: http.MethodDelete, path: "/v1/keys/" + r.Key.String()}
-	if r.Actor != "" {
-		req.query = url.Values{"actor": {r.Actor}}
-	}
+	req.query = url.Values{}
+	set(req.query, "actor", r.Actor)
+	set(req.query, "reason", r.Reason)
 	return c.retry(ctx, req)
 }

@@ -201,7 +201,8 @@ func (a *app) listKeys(keys []belay.Key, all bool) error {
 }
 
 func (a *app) keysRevokeCommand() *cobra.Command {
-	return &cobra.Command{
+	reason := ""
+	c := &cobra.Command{
 		Use: "revoke ID", Short: "Revoke a key for ever", Args: exactly("the id of a key"),
 		Long: "Revoke a key for ever. ID is the key's id, as belay keys ls shows it, or the key's name, if no other\n" +
 			"valid key has the same name. The server that revokes the key refuses it at once; other servers of\n" +
@@ -211,13 +212,15 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 				return err
 			}
 			ctx := named(c)
-			return a.writing(ctx, func(b belay.Backend) error { return a.revokeKey(ctx, b, args[0]) })
+			return a.writing(ctx, func(b belay.Backend) error { return a.revokeKey(ctx, b, args[0], reason) })
 		},
 		ValidArgsFunction: a.completeKeys,
 	}
+	c.Flags().StringVar(&reason, "reason", "", "the reason, which the audit records")
+	return c
 }
 
-func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error {
+func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg, reason string) error {
 	keys, err := b.Keys(ctx)
 	if err != nil {
 		return err
@@ -237,7 +240,7 @@ func (a *app) revokeKey(ctx context.Context, b belay.Backend, arg string) error 
 		return usage("%d keys have the name %s; give the id of one, as `belay keys ls` shows it", len(found),
 			quoted(arg))
 	}
-	if err := b.RevokeKey(ctx, belay.Revocation{Key: found[0].ID, Actor: actor()}); err != nil {
+	if err := b.RevokeKey(ctx, belay.Revocation{Key: found[0].ID, Actor: actor(), Reason: reason}); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "revoked %s (%s)\n", found[0].ID, screen.Line(found[0].Name))

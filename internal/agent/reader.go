@@ -209,6 +209,20 @@ func (r *reader) line(line []byte, whole bool) {
 	}
 }
 
+// Narrate reads one line of structured output, as a page shows it: the progress that the line reports. known is false
+// if the line is none of an agent's. A line with a piece of a message that follows as a whole is known, and says
+// nothing.
+func Narrate(line []byte) (said []Progress, known bool) {
+	var m message
+	if json.Unmarshal(line, &m) != nil ||
+		!slices.Contains([]string{"assistant", "user", "stream_event", "system", "result"}, m.Type) {
+		return nil, false
+	}
+	r := newReader(OutputStreamJSON, func(p Progress) { said = append(said, p) }, nil)
+	r.line(line, true)
+	return said, true
+}
+
 func (r *reader) system(m *message) {
 	p := Progress{Kind: "system", Name: m.Subtype}
 	switch m.Subtype {

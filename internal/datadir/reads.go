@@ -69,6 +69,11 @@ func (b *Backend) ListRuns(ctx context.Context, f belay.RunFilter) (belay.RunPag
 	return pass(ctx, b, belay.Backend.ListRuns, f)
 }
 
+// Audit lists entries of the audit.
+func (b *Backend) Audit(ctx context.Context, f belay.AuditFilter) (belay.AuditPage, error) {
+	return pass(ctx, b, belay.Backend.Audit, f)
+}
+
 // Explain says why an execution is in its state.
 func (b *Backend) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	return pass(ctx, b, belay.Backend.Explain, id)

@@ -39,11 +39,17 @@ type keyring struct {
 	mu        sync.Mutex
 	version   int // grows with every batch that writes keys here
 	at        time.Time
-	bySum     map[[32]byte]belay.Key // nil if no keys are known
+	bySum     map[[32]byte]knownKey // nil if no keys are known
 	living    int
 	reading   chan struct{} // closed when the requested read of the store has ended; nil if no read is requested
 	requested time.Time     // when a read of the store was last requested, or a hint last reported changed keys
 	err       error         // error of the last reading
+}
+
+// knownKey is a key in memory. signedOut is machine.APIKey.SignedOut.
+type knownKey struct {
+	belay.Key
+	signedOut machine.Time
 }
 
 // observe adds the keys that a batch has made or revoked.
@@ -63,7 +69,7 @@ func (k *keyring) observe(b *batch) {
 	}
 	k.bySum = maps.Clone(k.bySum) // concurrent requests still read the old map
 	for _, row := range written {
-		k.bySum[row.Hash] = row.View()
+		k.bySum[row.Hash] = knownKey{row.View(), row.SignedOut}
 	}
 	k.living = 0
 	for _, key := range k.bySum {
@@ -107,9 +113,9 @@ func (k *keyring) read(ctx context.Context, s store.Store) {
 	k.mu.Unlock()
 	at := time.Now()
 	rows, err := readKeys(ctx, s)
-	keys, living := make(map[[32]byte]belay.Key, len(rows)), 0
+	keys, living := make(map[[32]byte]knownKey, len(rows)), 0
 	for _, row := range rows {
-		keys[row.Hash] = row.View()
+		keys[row.Hash] = knownKey{row.View(), row.SignedOut}
 		if row.RevokedAt == 0 {
 			living++
 		}
@@ -134,7 +140,7 @@ func (k *keyring) askLocked() <-chan struct{} {
 
 // keys are the known keys at one moment.
 type keys struct {
-	bySum  map[[32]byte]belay.Key
+	bySum  map[[32]byte]knownKey
 	living int
 	stale  bool // the keys are older than keysFor: other servers may have changed them
 }
@@ -205,9 +211,12 @@ func (e *Engine) CreateKey(ctx context.Context, s belay.KeySpec) (belay.NewKey, 
 	e.opt.Random(raw[0][:])
 	e.opt.Random(raw[1][:])
 	secret := keyPrefix + raw[0].String() + raw[1].String()
-	r, err := e.do(ctx, &machine.CreateKey{
-		KeySpec: s, ID: belay.KeyID(e.opt.IDs()), Hash: sha256.Sum256([]byte(secret)),
-	})
+	id := belay.KeyID(e.opt.IDs())
+	if !s.Op.IsZero() { // every call with the Op names the same key, which can be made once
+		sum := sha256.Sum256(append([]byte("belay key\x00"), s.Op[:]...))
+		copy(id[:], sum[:])
+	}
+	r, err := e.do(ctx, &machine.CreateKey{KeySpec: s, ID: id, Hash: sha256.Sum256([]byte(secret))})
 	if err != nil {
 		return belay.NewKey{}, err
 	}
@@ -262,9 +271,32 @@ func (r *Reader) Keys(ctx context.Context) ([]belay.Key, error) {
 // has neither the key's secret nor access to the store cannot compute it. The errors are those of
 // KeyOf.
 func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error) {
+	k, code, err := e.seal(ctx, id, message)
+	return k.Key, code, err
+}
+
+// Session is Seal for a page session that lasts until a time. It returns CodeUnauthorized if SignOut has ended the
+// session.
+func (e *Engine) Session(ctx context.Context, id belay.KeyID, until time.Time, message []byte) (belay.Key, [32]byte,
+	error) {
+	k, code, err := e.seal(ctx, id, message)
+	if err == nil && machine.At(until) <= k.signedOut {
+		return belay.Key{}, [32]byte{}, errUnknownKey
+	}
+	return k.Key, code, err
+}
+
+// SignOut ends the page sessions of a key that last until a time or end earlier. This server refuses them at once, and
+// other servers after five seconds at the latest.
+func (e *Engine) SignOut(ctx context.Context, id belay.KeyID, until time.Time) error {
+	_, err := e.do(ctx, &machine.SignOut{Key: id, Until: machine.At(until)})
+	return err
+}
+
+func (e *Engine) seal(ctx context.Context, id belay.KeyID, message []byte) (knownKey, [32]byte, error) {
 	known, err := e.known(ctx)
 	if err != nil {
-		return belay.Key{}, [32]byte{}, err
+		return knownKey{}, [32]byte{}, err
 	}
 	for sum, k := range known.bySum {
 		if k.ID == id && k.RevokedAt.IsZero() {
@@ -274,11 +306,9 @@ func (e *Engine) Seal(ctx context.Context, id belay.KeyID, message []byte) (bela
 		}
 	}
 	if known.stale {
-		return belay.Key{}, [32]byte{}, errStaleKeys
+		return knownKey{}, [32]byte{}, errStaleKeys
 	}
-	return belay.Key{}, [32]byte{}, &belay.Error{
-		Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked",
-	}
+	return knownKey{}, [32]byte{}, errUnknownKey
 }
 
 // HasKeys reports whether there is a key that was not revoked.
@@ -293,6 +323,8 @@ func (e *Engine) RevokeKey(ctx context.Context, r belay.Revocation) error {
 	return err
 }
 
+var errUnknownKey = &belay.Error{Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked"}
+
 // errStaleKeys means that a key which is not known here may be in the store.
 var errStaleKeys = &belay.Error{
 	Code: belay.CodeUnavailable, Message: "the keys cannot be read at this moment", RetryAfter: time.Second,
@@ -302,9 +334,8 @@ var errStaleKeys = &belay.Error{
 // server notices within five seconds that another server has made or revoked a key. While the store
 // cannot be read, known keys are valid for up to a minute.
 func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
-	bad := &belay.Error{Code: belay.CodeUnauthorized, Message: "the key is not known, or was revoked"}
 	if !strings.HasPrefix(secret, keyPrefix) {
-		return belay.Key{}, bad
+		return belay.Key{}, errUnknownKey
 	}
 	known, err := e.known(ctx)
 	if err != nil {
@@ -315,9 +346,9 @@ func (e *Engine) KeyOf(ctx context.Context, secret string) (belay.Key, error) {
 	case !ok && known.stale: // another server may have made the key since the last reading
 		return belay.Key{}, errStaleKeys
 	case !ok || !k.RevokedAt.IsZero():
-		return belay.Key{}, bad
+		return belay.Key{}, errUnknownKey
 	}
-	return k, nil
+	return k.Key, nil
 }
 
 // HasKeys reports whether there is a key that was not revoked. It uses the same known keys as

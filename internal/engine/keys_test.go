@@ -227,3 +227,76 @@ func TestServersComputeTheSameCodes(t *testing.T) {
 		refusal(t, err, belay.CodeUnauthorized, "")
 	})
 }
+
+// A sign-out ends the sessions that last until its time or end earlier, here at once and at the other server after five
+// seconds at the latest. Tokens of other kinds stay valid.
+func TestASignOutReachesOtherServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ctx := memory.New(time.Now), t.Context()
+		here, there := engine.New(s, engine.Options{}), engine.New(s, engine.Options{})
+		defer here.Close()
+		defer there.Close()
+		k := must[belay.NewKey](t)(here.CreateKey(ctx, belay.KeySpec{
+			Name: "a", Scopes: []belay.Scope{belay.ScopeRead},
+		}))
+		time.Sleep(6 * time.Second)
+		ends := time.Now().Add(time.Hour)
+		opens := func(e *engine.Engine, until time.Time) bool {
+			_, _, err := e.Session(ctx, k.ID, until, []byte("m"))
+			if err != nil && belay.CodeOf(err) != belay.CodeUnauthorized {
+				t.Fatal(err)
+			}
+			return err == nil
+		}
+		if !opens(here, ends) || !opens(there, ends) {
+			t.Fatal("the session is not valid")
+		}
+		if err := here.SignOut(ctx, k.ID, ends); err != nil {
+			t.Fatal(err)
+		}
+		if opens(here, ends) || opens(here, ends.Add(-time.Minute)) || !opens(here, ends.Add(time.Millisecond)) {
+			t.Error("another session has ended than the one that was signed out")
+		}
+		time.Sleep(5 * time.Second)
+		if opens(there, ends) || !opens(there, ends.Add(time.Millisecond)) {
+			t.Error("the other server does not know the sign-out")
+		}
+		if _, _, err := here.Seal(ctx, k.ID, []byte("m")); err != nil {
+			t.Error(err)
+		}
+		refusal(t, here.SignOut(ctx, k.ID, time.Now().Add(25*time.Hour)), belay.CodeInvalid, "")
+	})
+}
+
+// A call examines a bounded part of the audit, and its cursor leads to the rest.
+func TestTheAuditIsReadInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ctx := memory.New(time.Now), t.Context()
+		e := engine.New(s, engine.Options{})
+		defer e.Close()
+		must[belay.NewKey](t)(e.CreateKey(ctx, belay.KeySpec{
+			Name: "a", Scopes: []belay.Scope{belay.ScopeRead}, Actor: "ann",
+		}))
+		time.Sleep(time.Second)
+		for i := range 10_500 {
+			action := belay.GatePause
+			if i%2 == 1 {
+				action = belay.GateResume
+			}
+			change := belay.GateChange{Gate: "queue:q", Action: action, Actor: "bob"}
+			must[belay.GateDetail](t)(e.ChangeGate(ctx, change))
+		}
+		_, err := e.Audit(ctx, belay.AuditFilter{Cursor: "1/1/gate/a\x00"}) // no store takes this character
+		refusal(t, err, belay.CodeInvalid, "")
+		f := belay.AuditFilter{Actor: "ann"}
+		page := must[belay.AuditPage](t)(e.Audit(ctx, f))
+		if len(page.Entries) != 0 || page.Next == "" {
+			t.Fatalf("the first page has %d entries, and the cursor %q", len(page.Entries), page.Next)
+		}
+		f.Cursor = page.Next
+		page = must[belay.AuditPage](t)(e.Audit(ctx, f))
+		if len(page.Entries) != 1 || page.Entries[0].Action != "create" || page.Next != "" {
+			t.Errorf("the second page is %+v", page)
+		}
+	})
+}

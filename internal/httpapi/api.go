@@ -64,6 +64,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.workers()
 	a.batch()
 	a.keyring()
+	a.audit()
 	a.gates()
 	a.library()
 	a.schedules()

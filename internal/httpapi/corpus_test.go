@@ -322,6 +322,9 @@ func badParameters(t target) []bad {
 		"outcome=RUNNING", "worker=x", "worker=ex_0000000000000000000000000z", "since=x", "until=1",
 		"cursor="+strings.Repeat("1", 101), "workflow="+strings.Repeat("w", 201), "workflow=%00",
 		"execution=ex_0000000000000000000000000z&limit=1")...)
+	get("/v1/audit", append(numbers("limit", true), "kind=x", "kind=KEY", "since=x", "until=1", "actors=x",
+		"actor="+strings.Repeat("a", 201), "action="+strings.Repeat("a", 201),
+		"kind=gate&name="+strings.Repeat("a", 601), "cursor="+strings.Repeat("1", 1001))...)
 	var execution string
 	for _, g := range t.queries {
 		if strings.HasSuffix(g.path, "/history") {
@@ -485,7 +488,7 @@ func badLeases(t target) []bad {
 		owner := strings.HasSuffix(g.path, "/checkpoint") || strings.HasPrefix(g.path, "/v1/runs/")
 		// a cordon needs no idempotency key: a repeat changes nothing
 		keyed := !hot(g) && !strings.HasSuffix(g.path, "/cordon")
-		if keyed && !slices.Contains([]string{"/v1/workers", "/v1/keys", "/v1/stream-tokens"}, g.path) {
+		if keyed && !slices.Contains([]string{"/v1/workers", "/v1/stream-tokens"}, g.path) {
 			out = append(out, bad{
 				name: "long key", method: g.method, path: g.path, body: g.body, header: [][2]string{long},
 			})

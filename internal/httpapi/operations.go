@@ -19,7 +19,7 @@ type healthReply struct{ Body wire.Health }
 var pagePaths = []string{
 	"/{$}", "/overview", "/executions", "/executions/", "/dead", "/workers", "/queues", "/workflows", "/workflows/",
 	"/schedules", "/schedules/", "/webhooks", "/webhooks/", "/notifications", "/notifications/", "/bulks", "/bulks/",
-	"/act", "/start", assetsPath,
+	"/act", "/start", "/audit", "/keys", "/keys/", assetsPath,
 }
 
 // operations adds the routes at the root, for operators of the server.

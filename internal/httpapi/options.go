@@ -21,6 +21,11 @@ type Keys interface {
 	// stored hash of this key can compute. The error is CodeUnauthorized if there is no such key or
 	// it was revoked.
 	Seal(ctx context.Context, id belay.KeyID, message []byte) (belay.Key, [32]byte, error)
+	// Session is Seal for a page session that lasts until a time. The error is also CodeUnauthorized if SignOut has
+	// ended the session.
+	Session(ctx context.Context, id belay.KeyID, until time.Time, message []byte) (belay.Key, [32]byte, error)
+	// SignOut ends the page sessions of a key that last until a time or end earlier.
+	SignOut(ctx context.Context, id belay.KeyID, until time.Time) error
 }
 
 // Rate bounds how many requests one key may send, or one address if there are no keys.

@@ -27,16 +27,23 @@ func (g *gate) bySession(r *http.Request) (c caller, found bool, err error) {
 	if !ok || !in.page || !g.ownPage(r) {
 		return caller{}, false, nil
 	}
+	_, key, found, err := g.session(r)
+	return caller{key: key}, found, err
+}
+
+// session reads the session of a request, and finds its key. found is false if there is no valid session.
+func (g *gate) session(r *http.Request) (t *sealed, key belay.Key, found bool, err error) {
 	cookies := r.CookiesNamed(sessionCookie)
 	if len(cookies) != 1 {
-		return caller{}, false, nil
+		return nil, belay.Key{}, false, nil
 	}
 	t, ok := parseSealed(sessionPrefix, cookies[0].Value)
 	if !ok || !t.runs(g.limits.now(), sessionLife) {
-		return caller{}, false, nil
+		return nil, belay.Key{}, false, nil
 	}
-	key, found, err := g.keyFor(r.Context(), t, sessionPurpose, nil)
-	return caller{key: key}, found, err
+	key, code, err := g.keys.Session(r.Context(), t.key, t.until, t.message(sessionPurpose, nil))
+	key, found, err = t.opened(key, code, err)
+	return t, key, found, err
 }
 
 // ownPage reports whether a request comes from a page of this server, or from no page at all.
@@ -95,16 +102,35 @@ func (a *api) beginSession(ctx context.Context, secret string) (cookie, why stri
 	case !key.Allows(belay.ScopeRead):
 		return "", "scope"
 	}
-	t, err := a.gate.seal(ctx, key.ID, sessionPurpose, nil, sessionLife)
+	t := &sealed{key: key.ID, until: a.gate.limits.now().Add(sessionLife).Truncate(time.Millisecond)}
+	_, t.code, err = a.gate.keys.Session(ctx, t.key, t.until, t.message(sessionPurpose, nil))
+	if belay.CodeOf(err) == belay.CodeUnauthorized {
+		// The sign-out that ended the last session came from a server whose clock is ahead of this server's.
+		t.until = t.until.Add(clockSkew)
+		_, t.code, err = a.gate.keys.Session(ctx, t.key, t.until, t.message(sessionPurpose, nil))
+	}
 	if err != nil {
 		return "", "unavailable"
 	}
 	return t.text(sessionPrefix), ""
 }
 
+// logout ends the session of the browser, and the sessions of the same key that began earlier. A copy of the cookie is
+// useless afterwards. If the store cannot be written, the browser forgets the cookie all the same, and the page says
+// that the session goes on until it expires.
 func (a *api) logout(w http.ResponseWriter, r *http.Request) {
+	left := "yes"
+	if a.gate.keys != nil {
+		t, _, found, err := a.gate.session(r)
+		if err == nil && found {
+			err = a.gate.keys.SignOut(r.Context(), t.key, t.until)
+		}
+		if err != nil {
+			left = "here"
+		}
+	}
 	a.setSession(w, r, "", -1)
-	http.Redirect(w, r, loginPath+"?left=yes", http.StatusSeeOther)
+	http.Redirect(w, r, loginPath+"?left="+left, http.StatusSeeOther)
 }
 
 // setSession sets the cookie for some seconds, or removes it with a negative age.

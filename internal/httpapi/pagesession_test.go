@@ -141,6 +141,53 @@ func TestAPageSession(t *testing.T) {
 	}
 }
 
+// A copy of the cookie is useless after the person has signed out. Only the sessions of this key that began earlier end
+// with it, and no forged or repeated sign-out ends another session.
+func TestASignOutEndsTheSession(t *testing.T) {
+	s := serveSessions(t)
+	_, other := s.signIn(s.reader.key, "/")
+	_, earlier := s.signIn(s.key, "/")
+	s.now.Add(60)
+	_, stolen := s.signIn(s.key, "/")
+	s.now.Add(60)
+	_, later := s.signIn(s.key, "/")
+	out := func(cookie, left string) {
+		t.Helper()
+		s.wants(http.StatusSeeOther, "/login?left="+left, "POST", "/logout", cookie, url.Values{})
+	}
+	opens := func(cookie, what string, want bool) {
+		t.Helper()
+		if a, _ := s.browse("GET", "/executions", cookie, nil); (a.StatusCode == http.StatusOK) != want {
+			t.Errorf("%s opens a page: %t, want %t", what, !want, want)
+		}
+	}
+	name, value, _ := strings.Cut(later, "=")
+	out("", "yes")
+	out(name+"="+value[:len(value)-4]+"AAAA", "yes") // its code is wrong
+	out(name+"="+s.key, "yes")
+	a, _ := s.browse("POST", "/logout", later, url.Values{}, "Sec-Fetch-Site", "cross-site")
+	if a.StatusCode != http.StatusForbidden {
+		t.Errorf("another site signs a person out: %d", a.StatusCode)
+	}
+	opens(later, "the later session", true)
+	opens(stolen, "the session", true)
+	out(stolen, "yes")
+	opens(stolen, "the session that ended", false)
+	opens(earlier, "the session that began earlier", false)
+	opens(later, "the later session", true)
+	opens(other, "the session of another key", true)
+	out(stolen, "yes")
+	opens(later, "the later session after a repeated sign-out", true)
+	out(later, "yes")
+	opens(later, "the later session that ended", false)
+	_, again := s.signIn(s.key, "/") // the clock stands still: the new session would end with the one that has ended
+	opens(again, "a new session", true)
+	page, err := s.b.Audit(t.Context(), belay.AuditFilter{Kind: "key", Action: "sign_out"})
+	if err != nil || len(page.Entries) != 2 || page.Entries[0].Actor != "boss" {
+		t.Errorf("the audit says %+v, %v", page, err)
+	}
+}
+
 // Only a cookie that this server's keys have sealed opens pages, until its end and until the key is revoked, and it
 // opens nothing else.
 func TestAPageSessionOpensNothingElse(t *testing.T) {

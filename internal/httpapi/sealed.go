@@ -67,6 +67,11 @@ func (t *sealed) runs(now time.Time, life time.Duration) bool {
 // keyFor finds the key of a token for a purpose. ok is false if the code is wrong or the key is not valid any more.
 func (g *gate) keyFor(ctx context.Context, t *sealed, purpose string, about []byte) (k belay.Key, ok bool, err error) {
 	key, code, err := g.keys.Seal(ctx, t.key, t.message(purpose, about))
+	return t.opened(key, code, err)
+}
+
+// opened judges a token by the key and the code that the server has found for it.
+func (t *sealed) opened(key belay.Key, code [32]byte, err error) (belay.Key, bool, error) {
 	switch {
 	case belay.CodeOf(err) == belay.CodeUnauthorized:
 		return belay.Key{}, false, nil

@@ -538,10 +538,16 @@ func (w *walker) keys() {
 	w.key = admin["secret"].(string)
 	k := w.step(201, "POST", "/v1/keys", `{"name": "ci", "scopes": ["read", "submit"]}`)
 	w.step(200, "GET", "/v1/keys", "")
-	w.step(204, "DELETE", k["location"].(string), "")
+	w.step(201, "POST", "/v1/keys", `{"name": "once", "scopes": ["read"]}`, "Idempotency-Key", "once")
+	w.step(409, "POST", "/v1/keys", `{"name": "once", "scopes": ["read"]}`, "Idempotency-Key", "once")
+	w.step(204, "DELETE", k["location"].(string)+"?reason=private", "")
+	w.step(200, "GET", "/v1/audit?kind=key&action=revoke&actor=root&limit=1&since=2020-01-01T00:00:00Z", "")
+	w.step(422, "GET", "/v1/audit?name=x", "")
+	w.step(422, "GET", "/v1/audit?cursor=x", "")
 	w.step(404, "DELETE", "/v1/keys/key_0000000000000000000000000a", "")
 	reader := w.withKey("reader", belay.ScopeRead)
 	(&walker{reader, w.doc}).step(403, "GET", "/v1/keys", "")
+	(&walker{reader, w.doc}).step(403, "GET", "/v1/audit", "")
 	w.key = "bly_nobody"
 	w.step(401, "GET", "/v1/keys", "")
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/hex"
 	"slices"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -20,6 +21,8 @@ type APIKey struct {
 	Hash      [32]byte // SHA-256 of the secret
 	CreatedAt Time
 	RevokedAt Time // 0 while the key is valid
+	// SignedOut ends the page sessions of the key that last until this time or end earlier. 0 ends none.
+	SignedOut Time
 }
 
 // keyBody is the body of the object that holds a key.
@@ -29,6 +32,7 @@ type keyBody struct {
 	Hash      string        `json:"hash"` // in hexadecimal digits
 	CreatedAt Time          `json:"created_at"`
 	RevokedAt Time          `json:"revoked_at,omitzero"`
+	SignedOut Time          `json:"signed_out,omitzero"`
 }
 
 var keyCodec = codec[keyBody]{KeyObject}
@@ -42,7 +46,9 @@ func ReadAPIKey(o *Object) (*APIKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &APIKey{Name: b.Name, Scopes: b.Scopes, CreatedAt: b.CreatedAt, RevokedAt: b.RevokedAt}
+	k := &APIKey{
+		Name: b.Name, Scopes: b.Scopes, CreatedAt: b.CreatedAt, RevokedAt: b.RevokedAt, SignedOut: b.SignedOut,
+	}
 	for _, x := range []struct {
 		into []byte
 		text string
@@ -58,7 +64,9 @@ func ReadAPIKey(o *Object) (*APIKey, error) {
 
 // body encodes the key as the body of its object.
 func (k *APIKey) body() ([]byte, error) {
-	return keyCodec.encode(&keyBody{k.Name, k.Scopes, hex.EncodeToString(k.Hash[:]), k.CreatedAt, k.RevokedAt})
+	return keyCodec.encode(&keyBody{
+		k.Name, k.Scopes, hex.EncodeToString(k.Hash[:]), k.CreatedAt, k.RevokedAt, k.SignedOut,
+	})
 }
 
 // View is the key as the public API shows it.
@@ -104,8 +112,19 @@ func (c *CreateKey) apply(w *world) (Reply, error) {
 			return Reply{}, refuse(belay.CodeInvalid, op, "scope %s is named twice", s)
 		}
 	}
+	if o := w.object(KeyRef(c.ID)); o != nil {
+		k, err := ReadAPIKey(o)
+		switch {
+		case err != nil:
+			return Reply{}, err
+		case k.Hash == c.Hash: // the store had carried out this command already
+			return Reply{Object: o.copy(), Replayed: true}, nil
+		}
+		return Reply{}, refuse(belay.CodeConflict, op, "this operation has made the key %s already; only the first "+
+			"answer had its secret", c.ID)
+	}
 	k := &APIKey{ID: c.ID, Name: c.Name, Scopes: c.Scopes, Hash: c.Hash, CreatedAt: w.Now}
-	return w.putKey(op, k, 0, "create", c.Actor)
+	return w.putKey(op, k, put{action: "create", actor: c.Actor, op: c.Op})
 }
 
 // RevokeKey revokes a key. A revoked key never becomes valid again.
@@ -116,8 +135,10 @@ func (c *RevokeKey) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.Key))
 
 func (c *RevokeKey) apply(w *world) (Reply, error) {
 	const op = "revoke key"
-	if err := checkName(op, "the actor", c.Actor, false); err != nil {
-		return Reply{}, err
+	for what, text := range map[string]string{"the actor": c.Actor, "the reason": c.Reason} {
+		if err := checkName(op, what, text, false); err != nil {
+			return Reply{}, err
+		}
 	}
 	o := w.object(KeyRef(c.Key))
 	if o == nil {
@@ -131,15 +152,49 @@ func (c *RevokeKey) apply(w *world) (Reply, error) {
 		return Reply{Object: o.copy(), Replayed: true}, nil
 	}
 	k.RevokedAt = w.Now
-	return w.putKey(op, k, o.Version, "revoke", c.Actor)
+	return w.putKey(op, k, put{expected: o.Version, action: "revoke", actor: c.Actor, reason: c.Reason})
 }
 
-// putKey writes the object (see Object) that has the key k, and an audit record of the action. The
-// change is refused as a conflict if the stored version is not expected.
-func (w *world) putKey(op string, k *APIKey, expected int64, action, actor string) (Reply, error) {
+// SignOut ends the page sessions of a key that last until a time or end earlier. A session is a sealed token that no
+// store contains, so the key remembers which tokens are not valid any more.
+type SignOut struct {
+	Key   belay.KeyID
+	Until Time
+}
+
+// maxSession bounds the time that a key remembers: no session lasts longer, so that a sign-out never keeps people from
+// signing in again.
+const maxSession = Time(24 * time.Hour / time.Microsecond)
+
+// Need asks the store for the object of the key.
+func (c *SignOut) Need(n *Need) { n.Objects = append(n.Objects, KeyRef(c.Key)) }
+
+func (c *SignOut) apply(w *world) (Reply, error) {
+	const op = "sign out"
+	o := w.object(KeyRef(c.Key))
+	if o == nil {
+		return Reply{}, refuse(belay.CodeNotFound, op, "there is no key %s", c.Key)
+	}
+	k, err := ReadAPIKey(o)
+	switch {
+	case err != nil:
+		return Reply{}, err
+	case c.Until > w.Now+maxSession:
+		return Reply{}, refuse(belay.CodeInvalid, op, "no page session lasts that long")
+	case c.Until <= k.SignedOut || k.RevokedAt != 0:
+		return Reply{Object: o.copy(), Replayed: true}, nil
+	}
+	k.SignedOut = c.Until
+	return w.putKey(op, k, put{expected: o.Version, action: "sign_out", actor: k.Name})
+}
+
+// putKey writes the object (see Object) that has the key k, with the audit of p. The change is refused as a conflict if
+// the stored version is not the expected one.
+func (w *world) putKey(op string, k *APIKey, p put) (Reply, error) {
 	body, err := k.body()
 	if err != nil {
 		return Reply{}, err
 	}
-	return w.put(op, put{ref: KeyRef(k.ID), expected: expected, body: body, action: action, actor: actor})
+	p.ref, p.body = KeyRef(k.ID), body
+	return w.put(op, p)
 }

@@ -21,12 +21,28 @@ func create(name string, scopes ...belay.Scope) func(belay.KeyID) Command {
 	}
 }
 
+// createOther makes a key with another secret under the same id.
+func createOther(id belay.KeyID) Command {
+	return &CreateKey{
+		KeySpec: belay.KeySpec{Name: "x", Scopes: []belay.Scope{belay.ScopeRead}}, ID: id, Hash: [32]byte{2},
+	}
+}
+
+// signOut ends the sessions that last until a time after the beginning of the test.
+func signOut(after time.Duration) func(belay.KeyID) Command {
+	return func(id belay.KeyID) Command { return &SignOut{id, began.Add(after)} }
+}
+
 var keyCommands = []keyCommand{
 	{"create", create("ci", belay.ScopeRead, belay.ScopeSubmit)},
 	{"create without a scope", create("ci")},
 	{"create with an unknown scope", create("ci", belay.ScopeRead, "fly")},
 	{"create with a scope named twice", create("ci", belay.ScopeRead, belay.ScopeRead)},
 	{"create without a name", create("", belay.ScopeRead)},
+	{"create again with another secret", createOther},
+	{"sign out", signOut(time.Hour)},
+	{"sign out of an earlier session", signOut(0)},
+	{"sign out until a time that no session has", signOut(25 * time.Hour)},
 	{"revoke", func(id belay.KeyID) Command { return &RevokeKey{Revocation: belay.Revocation{Key: id}} }},
 }
 
@@ -36,7 +52,7 @@ func TestEveryKeyCommandInEverySituation(t *testing.T) {
 	for _, d := range keyCommands {
 		t.Run(d.name, func(t *testing.T) {
 			block := rules.block(t, d.name)
-			for _, at := range []string{"missing", "living", "revoked"} {
+			for _, at := range []string{"missing", "living", "revoked", "signed-out"} {
 				want, ok := block.find(at)
 				if !ok {
 					t.Errorf("the table has no line for %q and a key that is %s", d.name, at)
@@ -49,6 +65,9 @@ func TestEveryKeyCommandInEverySituation(t *testing.T) {
 				}
 				if at == "revoked" {
 					s.do(&RevokeKey{Revocation: belay.Revocation{Key: id}})
+				}
+				if at == "signed-out" {
+					s.do(signOut(time.Minute)(id))
 				}
 				s.pass(time.Second)
 				changes, replies := s.batch(d.make(id))
@@ -69,6 +88,8 @@ func keyOutcome(k *APIKey, c *Changes, r Reply) string {
 		return "! " + string(e.Code)
 	case r.Replayed && c.Empty():
 		return "= repeated"
+	case len(c.Objects) == 1 && k.RevokedAt == 0 && k.SignedOut != 0:
+		return "signed-out"
 	case len(c.Objects) == 1 && k.RevokedAt == 0:
 		return "living"
 	case len(c.Objects) == 1:
@@ -82,7 +103,7 @@ func TestAKeyCreatedAndRevokedInOneBatchIsWrittenOnce(t *testing.T) {
 	s := newStage(t)
 	id := belay.KeyID(s.id())
 	changes, replies := s.batch(create("ci", belay.ScopeAdmin)(id), &RevokeKey{Revocation: belay.Revocation{Key: id}},
-		create("x", belay.ScopeRead)(id))
+		createOther(id))
 	if len(changes.Objects) != 1 || changes.Objects[0].Was != 0 || s.key(t, id).RevokedAt == 0 ||
 		belay.CodeOf(replies[2].Err) != belay.CodeConflict {
 		t.Errorf("%+v after %+v", changes.Objects, replies)
@@ -115,21 +136,27 @@ func (s *stage) key(t *testing.T, id belay.KeyID) *APIKey {
 func TestTheBodyOfAKeyKeepsItsFormat(t *testing.T) {
 	k := &APIKey{
 		ID: belay.KeyID{0xab, 15: 1}, Name: `ci <"é">`, Scopes: []belay.Scope{belay.ScopeRead, belay.ScopeAdmin},
-		Hash: [32]byte{0xcd, 31: 2}, CreatedAt: 3, RevokedAt: 4,
+		Hash: [32]byte{0xcd, 31: 2}, CreatedAt: 3, RevokedAt: 4, SignedOut: 5,
 	}
 	const name, hash = "ab000000000000000000000000000001",
 		"cd00000000000000000000000000000000000000000000000000000000000002"
 	const want = `{"name":"ci \u003c\"é\"\u003e","scopes":["read","admin"],"hash":"` + hash +
-		`","created_at":3,"revoked_at":4}`
+		`","created_at":3,"revoked_at":4,"signed_out":5}`
 	body, err := k.body()
 	if err != nil || string(body) != want {
 		t.Errorf("%s, %v", body, err)
 	}
 	living := `{"revoked_at": null, "hash" : "` + hash +
 		`", "scopes":["read","admin"], "created_at":3, "name":"ci <\"é\">", "later":{}}`
-	for text, revoked := range map[string]Time{want: 4, living: 0} {
+	for _, x := range []struct {
+		text    string
+		revoked Time
+	}{{want, 4}, {living, 0}} {
+		text, revoked := x.text, x.revoked
 		got, err := ReadAPIKey(&Object{ObjectRef: ObjectRef{"key", name}, Body: []byte(text)})
-		k.RevokedAt = revoked
+		if k.RevokedAt = revoked; revoked == 0 {
+			k.SignedOut = 0
+		}
 		if err != nil || !same(got, k) {
 			t.Errorf("%s is read as %+v, %v", text, got, err)
 		}

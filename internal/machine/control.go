@@ -39,7 +39,29 @@ func (c *Act) Need(n *Need) {
 
 func (c *Act) reopens() bool { return c.Action == belay.ActionRetry || c.Action == belay.ActionRequeue }
 
+// apply carries an operator's action out, and records it in the audit. The action advances the seq of its execution, so
+// that the entries of one execution have different versions.
 func (c *Act) apply(w *world) (Reply, error) {
+	e, was := w.execs[c.Execution], int64(0)
+	if e != nil {
+		was = e.Seq
+	}
+	r, err := c.act(w)
+	if err == nil && e.Seq != was {
+		reason := c.why()
+		if c.Action == belay.ActionFork {
+			reason = strings.TrimSuffix("the fork is "+c.Fork.String()+"; "+reason, "; ")
+		}
+		w.out.Audit = append(w.out.Audit, &Audit{
+			At: w.Now, Actor: c.Actor, ObjectRef: ObjectRef{ExecutionObject, e.ID.String()}, Version: e.Seq,
+			Action: string(c.Action), Reason: reason, Op: c.Op,
+		})
+	}
+	return r, err
+}
+
+// act carries an action out. The system's own actions, which the history has, are in no audit.
+func (c *Act) act(w *world) (Reply, error) {
 	op := string(c.Action)
 	e, err := w.execution(op, c.Execution)
 	if err != nil {
@@ -93,6 +115,12 @@ func (c *Act) apply(w *world) (Reply, error) {
 		Seq: seq, Execution: w.copyOf(e), Spec: w.specs[e.ID], Follow: w.vacate(was, e, "taken by "+c.actor()),
 	}, nil
 }
+
+// The kinds of executions and dead letters in the audit. They are no objects: only their audit uses these kinds.
+const (
+	ExecutionObject ObjectKind = "execution"
+	LetterObject    ObjectKind = "dead_letter" // named by the execution, a point, and the generation that failed
+)
 
 // sum returns a hash of the whole action except its actor, because a request may be repeated with
 // another API key. The sum is zero if the action has no operation id.

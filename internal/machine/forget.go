@@ -41,12 +41,8 @@ func (c *Forget) apply(w *world) (Reply, error) {
 	return Reply{Seq: e.Seq}, nil
 }
 
-// ExecutionObject is the kind of executions in the audit. Executions are no objects: only the audit of
-// their deletion uses this kind.
-const ExecutionObject ObjectKind = "execution"
-
-// delete marks a root execution that an operator deletes as being deleted, as a [Forget] does, and
-// writes the audit. An execution that is being deleted already stays as it is.
+// delete marks a root execution that an operator deletes as being deleted, as a [Forget] does. An
+// execution that is being deleted already stays as it is.
 func (c *Act) delete(w *world, e *Execution) error {
 	const op = "delete"
 	if e.forgotten() {
@@ -66,10 +62,6 @@ func (c *Act) delete(w *world, e *Execution) error {
 	c.record(w, e)
 	text := "deleted by " + c.actor()
 	e.Reason, e.ReasonText = Forgotten, text
-	w.out.Audit = append(w.out.Audit, &Audit{
-		At: w.Now, Actor: c.Actor, ObjectRef: ObjectRef{ExecutionObject, e.ID.String()}, Version: e.Seq, Action: op,
-		Reason: c.Reason, Op: c.Op,
-	})
 	return nil
 }
 

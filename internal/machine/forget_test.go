@@ -1,6 +1,9 @@
 package machine
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/belaydev/belay"
@@ -52,4 +55,33 @@ func TestDeleteIsRefused(t *testing.T) {
 	s.refused(s.act(child, belay.ActionDelete), belay.CodeConflict)
 	s.do(s.act(l.Execution, belay.ActionDelete))
 	s.refused(s.act(belay.ExecutionID{9}, belay.ActionDelete), belay.CodeNotFound)
+}
+
+// The audit has each action of an operator on an execution or its dead letter once, with its reason, also when several
+// come in one batch. A repeated, a refused or a useless action, and an action of the system, leave no entry.
+func TestActionsOfOperatorsAreAudited(t *testing.T) {
+	s, _, id := failedExecution(t)
+	discard := &EditLetter{belay.DeadLetterChange{
+		Execution: id, Generation: 1, Action: belay.DeadLetterDiscard, Actor: "ann", Note: "old", Op: belay.OpID{7},
+	}}
+	fork := s.act(id, belay.ActionFork)
+	fork.Fork, fork.At, fork.Reason = s.id(), "", "to look at it"
+	_, replies := s.batch(discard, fork, s.act(id, belay.ActionRetry), s.act(id, belay.ActionPause),
+		s.act(id, belay.ActionPause), s.act(id, belay.ActionDelete))
+	s.do(discard)
+	if n := len(replies); replies[n-1].Err == nil {
+		t.Fatal("an execution that has not ended was deleted")
+	}
+	var got []string
+	for _, a := range s.audit {
+		got = append(got, fmt.Sprintf("%s %s %s: %s", a.Actor, a.Action, a.ObjectRef, a.Reason))
+	}
+	want := []string{
+		"ann discard {dead_letter " + id.String() + ".1}: old",
+		"ann fork {execution " + id.String() + "}: the fork is " + fork.Fork.String() + "; to look at it",
+		"ann retry {execution " + id.String() + "}: because", "ann pause {execution " + id.String() + "}: because",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the audit says\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

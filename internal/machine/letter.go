@@ -2,6 +2,7 @@ package machine
 
 import (
 	"encoding/hex"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -164,6 +165,10 @@ func (c *EditLetter) apply(w *world) (Reply, error) {
 	case belay.DeadLetterNoted:
 	}
 	w.changedLetter(d)
+	w.out.Audit = append(w.out.Audit, &Audit{
+		At: w.Now, Actor: c.Actor, ObjectRef: ObjectRef{LetterObject, fmt.Sprintf("%s.%d", e.ID, d.Generation)},
+		Version: int64(len(d.Notes)), Action: string(c.Action), Reason: c.Note, Op: c.Op,
+	})
 	r.Letter = d.copy()
 	return r, nil
 }

@@ -112,5 +112,5 @@ func (c *CancelReplaced) apply(w *world) (Reply, error) {
 	cancel := &Act{belay.Control{
 		Execution: c.Execution, Action: belay.ActionCancel, Actor: System, Reason: reason,
 	}}
-	return cancel.apply(w)
+	return cancel.act(w)
 }

@@ -200,7 +200,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		Keys:   b, Log: s.log, Metrics: s.metrics.Handler(), Version: s.opt.Version, Rate: rate,
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Language: language{},
 		Pages: webui.New(httpapi.Admitting(b, admit), webui.Options{
-			Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks, Graph: plan, Input: inputOf,
+			Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks, Graph: plan, Input: inputOf, Narrate: narrate,
 			Activity: s.activity,
 		}),
 		Forms: forms(), Visit: visit,

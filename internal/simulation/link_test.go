@@ -389,6 +389,13 @@ func (l *link) Keys(context.Context) ([]belay.Key, error) { return nil, errNoKey
 // RevokeKey implements belay.Keyring.
 func (l *link) RevokeKey(context.Context, belay.Revocation) error { return errNoKeys }
 
+// Audit implements belay.Auditor.
+func (l *link) Audit(ctx context.Context, f belay.AuditFilter) (belay.AuditPage, error) {
+	return send(ctx, l, "audit", "", &f, func(ctx context.Context, b belay.Backend) (belay.AuditPage, error) {
+		return b.Audit(ctx, f)
+	})
+}
+
 // DeadLetters implements belay.DeadLetterOffice.
 func (l *link) DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterPage, error) {
 	return send(ctx, l, "dead letters", "", &f, func(ctx context.Context, b belay.Backend) (belay.DeadLetterPage,

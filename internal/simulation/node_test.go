@@ -277,6 +277,8 @@ func identity(c machine.Command) string {
 		return fmt.Sprintf("cancel replaced %s %x", c.Gate, c.Execution)
 	case *machine.SetGate:
 		return fmt.Sprintf("set gate %s %s %x", c.Gate, c.Action, c.Op)
+	case *machine.SignOut:
+		return fmt.Sprintf("sign out %x %d", c.Key, c.Until)
 	case *machine.Admit:
 		return fmt.Sprintf("admit %s %d", c.Gate, c.Heads)
 	case *machine.Outcome:

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/machine"
@@ -135,7 +136,7 @@ func (f *Filling) Object(o *machine.Object, size int64) bool {
 // Audit adds a row of the audit, and reports whether the part had room for it.
 func (f *Filling) Audit(a *machine.Audit) bool {
 	if !f.room(int64(len(a.Reason))) {
-		f.Next = auditCursor(f.Trail[len(f.Trail)-1])
+		f.Next = TrailCursor(f.Trail[len(f.Trail)-1])
 		return false
 	}
 	f.Trail = append(f.Trail, a)
@@ -150,9 +151,9 @@ func (f *Filling) room(size int64) bool {
 	return true
 }
 
-// auditCursor is the cursor of a row of the audit. The name comes last, because a name, unlike a
+// TrailCursor is the cursor of a row of the audit. The name comes last, because a name, unlike a
 // kind, may contain a slash.
-func auditCursor(a *machine.Audit) string {
+func TrailCursor(a *machine.Audit) string {
 	return fmt.Sprintf("%d/%d/%s/%s", a.At, a.Version, a.Kind, a.Name)
 }
 
@@ -193,7 +194,7 @@ func (q Query) startTrail() (a machine.Audit, err error) {
 	}
 	at, bad := strconv.ParseInt(parts[0], 10, 64)
 	version, worse := strconv.ParseInt(parts[1], 10, 64)
-	if bad != nil || worse != nil {
+	if bad != nil || worse != nil || !utf8.ValidString(q.After) || strings.ContainsRune(q.After, 0) {
 		return a, errCursor
 	}
 	a.At, a.Kind, a.Name, a.Version = machine.Time(at), machine.ObjectKind(parts[2]), parts[3], version

@@ -172,7 +172,10 @@ type Form struct {
 
 // Forms returns the addresses of all forms. The caller of the handler must check the scope of each request.
 func Forms() []Form {
-	all := []Form{{deedPath, belay.ScopeOperate}, {startPath, belay.ScopeSubmit}, {newBulkPath, belay.ScopeOperate}}
+	all := []Form{
+		{deedPath, belay.ScopeOperate}, {startPath, belay.ScopeSubmit}, {newBulkPath, belay.ScopeOperate},
+		{keyCreate, belay.ScopeAdmin}, {keyRevoke, belay.ScopeAdmin},
+	}
 	for i := range actions {
 		all = append(all, Form{"/executions/{id}/" + actions[i].name, actions[i].scope})
 	}

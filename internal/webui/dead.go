@@ -112,7 +112,9 @@ func resolutions(q url.Values, current string) []navLink {
 			value = ""
 		}
 		rest := chosen(q, "workflow", "fingerprint")
-		all = append(all, navLink{word, addressOf("/dead", rest, "resolution", value), word == current})
+		all = append(all, navLink{
+			Name: word, Address: addressOf("/dead", rest, "resolution", value), Current: word == current,
+		})
 	}
 	return all
 }

@@ -45,6 +45,7 @@ type detail struct {
 	Later    string
 	Log      *logTail
 
+	IsJob    bool // there is a page with its transcript and changes
 	Remedies []remedy
 	Offers   []offer
 	Done     string // a note about the action that was carried out
@@ -111,7 +112,7 @@ func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail
 		ID: e.ID.String(), Workflow: e.Workflow, Version: cmp.Or(e.Document(), e.Version),
 		State: stateOf(e), Ended: e.State.Terminal(),
 		Summary: spans(why.Summary), Terms: terms(e, now), ParentKey: e.ParentKey, OpenChildren: e.OpenChildren,
-		Input: show(e.Input), Output: show(e.Output),
+		IsJob: isJob(e), Input: show(e.Input), Output: show(e.Output),
 	}
 	for _, f := range why.Facts {
 		d.Facts = append(d.Facts, spans(f))

@@ -20,6 +20,7 @@ var templateNames = []string{
 	"overview", "dead", "letters", "workers", "queues", "gate", "documents",
 	"document", "schedules", "schedule", "webhooks", "webhook", "notifications", "notification",
 	"bulks", "bulk",
+	"audit", "keys", "job", "checkpoints",
 }
 
 // templates returns the templates of all pages by their names. It parses them once.
@@ -35,7 +36,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 // fleet adds the pages about everything beside single executions.
 func (p *pages) fleet(mux *http.ServeMux) {
 	for path, build := range map[string]func(context.Context, *http.Request) (view, error){
-		"/overview": p.overview, "/workers": p.workers, "/queues": p.queues, "/bulks/{id}": p.bulk,
+		"/overview": p.overview, "/workers": p.workers, "/queues": p.queues, "/bulks/{id}": p.bulk, "/audit": p.audit,
 	} {
 		mux.HandleFunc("GET "+path, p.shared(build))
 	}
@@ -49,6 +50,7 @@ func (p *pages) fleet(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /workflows", p.page(p.documents))
 	mux.HandleFunc("GET /workflows/{name}", p.page(p.document))
+	p.keyring(mux)
 }
 
 // mostNames is how many names one cell of a table lists.

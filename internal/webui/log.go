@@ -29,12 +29,21 @@ type logChunk struct {
 	data []byte
 }
 
-// tail reads the end of the log; nil if the execution has no log. Chunks are numbered from 0, and
-// chunks in the middle may be missing, so tail first searches for the number of the last chunk. For
-// a log of n chunks, this search reads about 2·log n single chunks.
+// tail reads the end of the log of a command; nil if the execution has no log.
 func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error) {
+	t, err := p.tailOf(ctx, id, outputLog, tailBytes)
+	if t != nil {
+		t.Text = terminal(t.Text)
+	}
+	return t, err
+}
+
+// tailOf reads the end of a log as it was written, at most so many bytes; nil if the execution has no such log. Chunks
+// are numbered from 0, and chunks in the middle may be missing, so tailOf first searches for the number of the last
+// chunk. For a log of n chunks, this search reads about 2·log n single chunks.
+func (p *pages) tailOf(ctx context.Context, id belay.ExecutionID, name string, most int) (*logTail, error) {
 	from := func(n int64, limit int) ([]belay.StoredChunk, error) {
-		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: outputLog, From: n, Limit: limit})
+		return p.backend.Chunks(ctx, belay.ChunkQuery{Execution: id, Name: name, From: n, Limit: limit})
 	}
 	last, err := lastChunk(from)
 	if err != nil || last < 0 {
@@ -43,7 +52,7 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 	var text []byte
 	var parts []logChunk
 	begin := last + 1
-	for begin > max(0, last+1-tailChunks) && len(text) < tailBytes { // one chunk per read, because each may be large
+	for begin > max(0, last+1-tailChunks) && len(text) < most { // one chunk per read, because each may be large
 		chunks, err := from(begin-1, 1)
 		if err != nil {
 			return nil, err
@@ -53,18 +62,17 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		}
 		begin--
 		data := chunks[0].Data
-		parts = append(parts, logChunk{chunks[0].At, data[max(0, len(data)-tailBytes):]})
-		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes):]...), text...)
+		parts = append(parts, logChunk{chunks[0].At, data[max(0, len(data)-most):]})
+		text = append(append([]byte(nil), data[max(0, len(data)-most):]...), text...)
 	}
 	slices.Reverse(parts)
 	t := &logTail{Text: string(text), Cut: begin > 0, chunks: parts}
-	if len(t.Text) > tailBytes {
-		t.Text, t.Cut = t.Text[len(t.Text)-tailBytes:], true
+	if len(t.Text) > most {
+		t.Text, t.Cut = t.Text[len(t.Text)-most:], true
 		if _, rest, ok := strings.Cut(t.Text, "\n"); ok {
 			t.Text = rest
 		}
 	}
-	t.Text = terminal(t.Text)
 	return t, nil
 }
 

@@ -24,7 +24,13 @@ func (p *pages) login(_ context.Context, r *http.Request) (view, error) {
 	q := r.URL.Query()
 	f := loginForm{Next: q.Get("next"), Note: loginNotes[q.Get("failed")]}
 	f.Bad = f.Note != ""
-	if q.Get("left") != "" && !f.Bad {
+	switch left := q.Get("left"); {
+	case f.Bad || left == "":
+	case left == "here":
+		f.Note = "This browser has signed out. The server could not write to its store, so that a copy of the cookie " +
+			"stays valid until the session ends by itself, or until the key is revoked."
+		f.Bad = true
+	default:
 		f.Note = "You have signed out."
 	}
 	v := view{template: "login", Title: "Sign in", Page: f}

@@ -35,6 +35,9 @@ type Options struct {
 	Activity func() ([]Minute, time.Time)
 	// Input describes the input of the text of a document for forms; nil shows inputs as JSON.
 	Input func(text string) (*Input, error)
+	// Narrate reads a line of an agent's structured output. known is false for another line, which is shown as text.
+	// nil knows no line.
+	Narrate func(line []byte) (said []Said, known bool)
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.
@@ -76,6 +79,9 @@ func New(b belay.Backend, o Options) http.Handler {
 	})
 	mux.HandleFunc("GET /executions/{id}", p.shared(p.execution))
 	mux.HandleFunc("GET /executions/{id}/{action}", p.act)
+	mux.HandleFunc("GET /executions/{id}/job", p.shared(p.job))
+	mux.HandleFunc("GET /executions/{id}/checkpoints", p.page(p.checkpoints))
+	mux.HandleFunc("GET /executions/{id}/files/{name}", p.file)
 	mux.HandleFunc("POST /executions/{id}/{action}", p.act)
 	mux.HandleFunc("GET "+deedPath, p.deed)
 	mux.HandleFunc("POST "+deedPath, p.deed)
@@ -149,7 +155,7 @@ func (p *pages) render(w http.ResponseWriter, r *http.Request, status int, v vie
 func (p *pages) rendered(r *http.Request, status int, v view) printed {
 	v.Visitor = excerpt(visitorOf(r.Context()).Name, 60)
 	if v.template != "login" {
-		v.Nav = navigation(r.URL.Path)
+		v.Nav = navigation(r.URL.Path, visitorOf(r.Context()))
 	}
 	v.Style, v.Icon, v.Script, v.Version = p.style.address, p.icon.address, p.script.address, p.options.Version
 	var b bytes.Buffer

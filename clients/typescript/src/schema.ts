@@ -187,6 +187,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the audit, the newest action first
+         * @description The actors, actions and reasons of changes of keys, gates, documents, schedules, webhooks and notification targets, and of actions on executions and dead letters. A page may have fewer entries than the limit, or none, although further pages have some: the server examines 10,000 for one page at most.
+         */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/await": {
         parameters: {
             query?: never;
@@ -2310,6 +2330,21 @@ export interface components {
             tracestate?: string;
             version?: string;
             workflow: string;
+        };
+        AuditEntry: {
+            action: string;
+            actor?: string;
+            /** Format: date-time */
+            at: string;
+            kind: string;
+            name: string;
+            reason?: string;
+            /** Format: int64 */
+            version: number;
+        };
+        AuditPage: {
+            entries: components["schemas"]["AuditEntry"][];
+            next?: string;
         };
         Await: {
             executions: string[];
@@ -5873,6 +5908,55 @@ export interface operations {
             503: components["responses"]["ServiceUnavailable"];
         };
     };
+    listAudit: {
+        parameters: {
+            query?: {
+                /** @description Only actions with this name, such as pause. */
+                action?: string;
+                /** @description Only actions of this person or program. */
+                actor?: string;
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description Only actions on objects of this kind. */
+                kind?: "dead_letter" | "document" | "execution" | "gate" | "key" | "notification_targets" | "schedule" | "webhook";
+                /** @description 100, unless said otherwise. */
+                limit?: number;
+                /** @description Only actions on the object with this name or id; kind is needed too. */
+                name?: string;
+                /** @description Only actions at this time or later, by the store's clock. */
+                since?: string;
+                /** @description Only actions before this time, by the store's clock. */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
     await: {
         parameters: {
             query?: never;
@@ -8770,7 +8854,10 @@ export interface operations {
     createKey: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Names the request: a repeat with the same key makes no second API key, and gets the status 409, because only the first answer has the secret. */
+                "Idempotency-Key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -8808,6 +8895,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             405: components["responses"]["MethodNotAllowed"];
             408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
@@ -8821,6 +8909,8 @@ export interface operations {
             query?: {
                 /** @description The name of the actor, if the request needs no key. */
                 actor?: string;
+                /** @description The reason, which the audit keeps. */
+                reason?: string;
             };
             header?: never;
             path: {

@@ -75,7 +75,7 @@ var objectCases = []testCase{
 			e.Errorf("the audit is %+v", trail)
 		}
 		if r := e.fold(&machine.CreateKey{KeySpec: belay.KeySpec{Name: "again", Scopes: all[0].Scopes},
-			ID: ids[0]})[0]; belay.CodeOf(r.Err) != belay.CodeConflict {
+			ID: ids[0], Hash: [32]byte{9}})[0]; belay.CodeOf(r.Err) != belay.CodeConflict {
 			e.Errorf("the same key made twice: %v", r.Err)
 		}
 	}},

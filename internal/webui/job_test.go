@@ -1,0 +1,257 @@
+package webui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belaydev/belay"
+)
+
+// jobs is a Backend with a job, whose logs and artifacts are in files. It counts the chunks that it has sent.
+type jobs struct {
+	*fake
+	files map[string][]string
+	sent  int
+}
+
+const patchOfJob = "diff --git a/notes.txt b/notes.txt\n--- a/notes.txt\n+++ b/notes.txt\n@@ -1,2 +1,2 @@\n same\n" +
+	"-old line\n+new line\n--- not a header\n"
+
+// agentJob returns a Backend with a job that has ended.
+func agentJob() *jobs {
+	f := running()
+	e := f.one
+	e.Workflow, e.State, e.FinishedAt, e.Worker = "agent", belay.Succeeded, noon, belay.WorkerID{}
+	e.Input = []byte(`{"prompt": "mend the notes", "repo": "https://example.org/app.git", "ref": "main"}`)
+	e.Output = []byte(`{"text": "I mended the notes.", "exit_code": 0, "commit": "abc123", "duration_ms": 4200,
+		"usage": {"input_tokens": 900, "output_tokens": 120, "cost_usd": 0.0123, "turns": 3}, "walls": "pid namespace",
+		"changes": {"bundle": "step-1.bundle", "patch": "step-1.patch", "home": "step-1.home", "commits": 2, "files": 1,
+		"insertions": 1, "deletions": 1}}`)
+	return &jobs{fake: f, files: map[string][]string{
+		"output": {
+			"starting\n{\"type\":\"say\",\"text\":\"I look.\"}\n",
+			"{\"type\":\"do\",\"text\":\"{\\\"command\\\": \\\"ls\\\"}\"}\n",
+			"{\"unknown\": 1}\nwarning: \x1b[31mred\x1b[0m\n{\"type\":\"say\",\"text\":\"Done.\"}\n",
+		},
+		"step-1.patch":  {patchOfJob[:20], patchOfJob[20:]},
+		"step-1.bundle": {"# v2 git bundle\n\x00\x01"},
+		"step-1.home":   {"secrets of the agent"},
+	}}
+}
+
+func (j *jobs) Chunks(_ context.Context, q belay.ChunkQuery) (out []belay.StoredChunk, err error) {
+	for n, text := range j.files[q.Name] {
+		if int64(n) >= q.From && len(out) < q.Limit {
+			out = append(out, belay.StoredChunk{N: int64(n), Data: []byte(text)})
+			j.sent += len(text)
+		}
+	}
+	return out, nil
+}
+
+// narrateTest knows lines of the types say and do.
+func narrateTest(line []byte) ([]Said, bool) {
+	var m struct{ Type, Text string }
+	if json.Unmarshal(line, &m) != nil {
+		return nil, false
+	}
+	switch m.Type {
+	case "say":
+		return []Said{{Kind: "text", Text: m.Text}}, true
+	case "do":
+		return []Said{{Kind: "tool", Name: "Bash", Text: m.Text}}, true
+	}
+	return nil, false
+}
+
+// The page of a job shows its prompt, what the agent said and did in readable form, its answer, its cost, and its
+// changes in lines of their own colours, with links to the bundle and the patch but not to HOME.
+func TestThePageOfAJob(t *testing.T) {
+	j := agentJob()
+	a := get(t, j, here+id(1).String()+"/job")
+	a.says("mend the notes", "I mended the notes.", "0.0123 USD", "900 in, 120 out", "https://example.org/app.git",
+		"2 commits · 1 file changed, +1 −1 lines", "abc123", "pid namespace", "warning: red", `{"unknown": 1}`)
+	var turns []string
+	for _, x := range a.root.class("turn") {
+		turns = append(turns, x.words())
+	}
+	want := `output starting|agent I look.|tool Bash ls|output {"unknown": 1} warning: red|agent Done.`
+	if got := strings.Join(turns, "|"); got != want {
+		t.Errorf("the transcript is\n%s\nwant\n%s", got, want)
+	}
+	for class, want := range map[string]string{
+		"added": "+new line", "gone": "-old line--- not a header", "hunk": "@@ -1,2 +1,2 @@",
+		"file": "diff --git a/notes.txt b/notes.txt", "head": "--- a/notes.txt+++ b/notes.txt",
+	} {
+		got := ""
+		for _, x := range a.root.class("diff")[0].class(class) {
+			got += strings.TrimSpace(x.words())
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", class, got, want)
+		}
+	}
+	if strings.Contains(a.body, "step-1.home") || strings.Contains(a.body, `http-equiv="refresh"`) {
+		t.Error("the page names HOME, or reloads itself after the end")
+	}
+	get(t, j, here+id(1).String()).says("Transcript and changes")
+	j.one.State = belay.Running
+	if a := get(t, j, here+id(1).String()+"/job"); !strings.Contains(a.body, `http-equiv="refresh"`) {
+		t.Error("the page of a running job does not reload itself")
+	}
+	j.one.Workflow = "review"
+	if a := get(t, j, here+id(1).String()+"/job"); a.status != http.StatusNotFound {
+		t.Errorf("the page of an execution that is no job: %d", a.status)
+	}
+}
+
+// The files of a job are downloads, which no browser shows as a page. Only the artifacts with the changes are files.
+func TestFilesOfAJob(t *testing.T) {
+	j := agentJob()
+	at := here + id(1).String() + "/files/"
+	a := get(t, j, at+"step-1.patch")
+	if a.status != http.StatusOK || a.body != patchOfJob {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	for name, want := range map[string]string{
+		"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+		"Content-Disposition":     `attachment; filename="` + id(1).String() + `-step-1.patch"`,
+		"Content-Security-Policy": "default-src 'none'; sandbox",
+	} {
+		if got := a.header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	for _, name := range []string{
+		"output", "step-1.home", "step-2.patch", "", "..%2Fstep-1.patch", "%00", "step-1.patch/x",
+	} {
+		if a := get(t, j, at+name); a.status != http.StatusNotFound || strings.Contains(a.body, "secrets") {
+			t.Errorf("%s: %d", name, a.status)
+		}
+	}
+	for _, s := range append(hostile, "a\r\nSet-Cookie: x=1", `"; filename="x.html`) {
+		name, _ := json.Marshal(s)
+		var stored string
+		_ = json.Unmarshal(name, &stored)
+		j.one.Output = []byte(`{"changes": {"patch": ` + string(name) + `}}`)
+		j.files[stored] = []string{"<script>"}
+		a := get(t, j, at+percentAll(stored))
+		checkTame(t, get(t, j, here+id(1).String()+"/job"))
+		if len(stored) > 300 || stored == "" {
+			continue
+		}
+		d := a.header.Get("Content-Disposition")
+		if a.status == http.StatusOK && (strings.Trim(d, `atchmen; filw="_-.0123456789`+
+			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || strings.Count(d, `"`) != 2) {
+			t.Errorf("%.40q: %s", stored, d)
+		}
+		if a.header.Get("Set-Cookie") != "" {
+			t.Error("a name sets a header")
+		}
+	}
+}
+
+// percentAll is percent without a bound.
+func percentAll(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// Any text of an agent is inert, in every form of its output, and the page and its reads are bounded.
+func TestHostileJobs(t *testing.T) {
+	long := strings.Repeat(`xxxxxxxxxxxxxx<"`, 10<<16) // ten megabytes in one line
+	for _, s := range append(hostile, long, strings.Repeat("\n", 1<<20), strings.Repeat("\xff", 1<<20)) {
+		j := agentJob()
+		text, _ := json.Marshal(s)
+		j.one.Input = []byte(`{"prompt": ` + string(text) + `, "repo": ` + string(text) + `, "steps": [{"argv": [` +
+			string(text) + `]}]}`)
+		j.one.Output = []byte(`{"text": ` + string(text) + `, "denied": [` + string(text) + `], "notes": [` +
+			string(text) + `], "walls": ` + string(text) + `, "changes": {"patch": "p", "lost": ` + string(text) + `}}`)
+		lines := s + "\n{\"type\":\"say\",\"text\":" + string(text) + "}\n{\"type\":\"do\",\"text\":" +
+			string(text) + "}\n" + s
+		j.files["output"], j.files["p"] = nil, nil
+		for text := lines; text != ""; {
+			n := min(len(text), belay.MaxChunk)
+			j.files["output"], j.files["p"] = append(j.files["output"], text[:n]), append(j.files["p"], text[:n])
+			text = text[n:]
+		}
+		a := get(t, j, here+id(1).String()+"/job")
+		checkTame(t, a)
+		if len(a.body) > 1<<20 || a.status != http.StatusOK {
+			t.Errorf("%.20q: %d, %d bytes", s, a.status, len(a.body))
+		}
+		if most := 40 * belay.MaxChunk; j.sent > most {
+			t.Errorf("%.20q: %d bytes read", s, j.sent)
+		}
+	}
+}
+
+// The page of the checkpoints shows values with their sizes, and for checkpoints of the same name the difference.
+func TestCheckpoints(t *testing.T) {
+	f := running()
+	at := here + id(1).String() + "/checkpoints"
+	big := `"` + strings.Repeat("x", 100<<10) + `"`
+	f.events = []belay.Event{
+		{Seq: 1, Kind: "submitted", At: noon},
+		{Seq: 2, Kind: "step", At: noon, Name: "fetch", Data: []byte(`{"a":1,"b":[1,2]}`)},
+		{Seq: 3, Kind: "state", At: noon, Name: "", Pruned: true},
+		{Seq: 4, Kind: "step", At: noon, Name: "fetch", Data: []byte(`{"a":2,"b":[1,2]}`)},
+		{Seq: 5, Kind: "step", At: noon, Name: "fetch", Data: []byte(`{"a":2,"b":[1,2]}`)},
+		{Seq: 6, Kind: "step", At: noon, Name: "fetch", Data: []byte(big)},
+		{Seq: 7, Kind: "signal", At: noon, Name: "go", Data: []byte(`"now"`)},
+	}
+	f.one.Seq = 7
+	f.list = func(q belay.Filter) (belay.Page, error) {
+		if q.Parent != id(1) || q.Limit > mostChildren {
+			t.Errorf("%+v", q)
+		}
+		return belay.Page{Next: "x", Executions: []belay.Execution{
+			{
+				ID: id(5), Workflow: "part", ParentKey: "one", State: belay.Failed,
+				Error: &belay.Failure{Message: "it broke"},
+			},
+		}}, nil
+	}
+	a := get(t, f, at)
+	a.says("part", "it broke", "All children", "Compared with seq 2", `- "a": 1,`, `+ "a": 2,`,
+		"The value is the same as that of seq 4", "Its data is gone", "too large for a comparison with seq 5",
+		"100.0 KiB", "go")
+	if strings.Contains(a.body, strings.Repeat("x", savedShown)) {
+		t.Error("the page has a large value as a whole")
+	}
+	get(t, f, here+id(1).String()).says("Checkpoints and children")
+	if a := get(t, f, at+"?after=x"); a.status != http.StatusBadRequest {
+		t.Errorf("%d", a.status)
+	}
+}
+
+// Any text in checkpoints and children is inert, and the page stays bounded, however large they are.
+func TestHostileCheckpoints(t *testing.T) {
+	for _, s := range append(hostile, strings.Repeat("[", 60<<10), strings.Repeat("a\n", 30<<10)) {
+		f := poisoned(s)
+		text, _ := json.Marshal(s)
+		f.events = nil
+		for i := range 150 {
+			f.events = append(f.events, belay.Event{
+				Seq: int64(i + 1), Kind: []string{"step", "state", s}[i%3], At: ago(time.Minute), Name: s,
+				Data: []byte(fmt.Sprintf(`{"n": %d, "text": %s}`, i, text)),
+			})
+		}
+		f.one.Seq = 150
+		for _, q := range []string{"", "?after=0", "?after=" + percent(s)} {
+			a := get(t, f, here+id(1).String()+"/checkpoints"+q)
+			checkTame(t, a)
+			if len(a.body) > 1<<20 {
+				t.Errorf("%.20q: %d bytes", s, len(a.body))
+			}
+		}
+	}
+}
