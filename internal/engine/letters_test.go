@@ -50,8 +50,8 @@ func TestSearchesOfDeadLettersTakeSeveralSteps(t *testing.T) {
 			count += groups.Groups[i].Count
 		}
 		if err != nil || count != want || groups.Examined != all || groups.More {
-			t.Errorf("%q: %d of %d dead letters are counted, want %d; more: %t; %v", workflow, count, groups.Examined, want,
-				groups.More, err)
+			t.Errorf("%q: %d of %d dead letters are counted, want %d; more: %t; %v", workflow, count, groups.Examined,
+				want, groups.More, err)
 		}
 	}
 }
