@@ -14,6 +14,11 @@ import (
 const (
 	// lettersScanned is the largest number of dead letters that one call examines.
 	lettersScanned = 10_000
+	// lettersAtOnce is the largest number of dead letters that the store reads in one step of a search, because
+	// PostgreSQL reads all of them, even if the first ones fill the page.
+	lettersAtOnce = 1000
+	// lettersBytes is the approximate largest size of a page.
+	lettersBytes = 1 << 20
 	// letterGroups is the largest number of groups that one call returns. letterNames is the largest
 	// number of failed children, and of other dead letters of the execution, that one call returns.
 	letterGroups = 1000
@@ -42,15 +47,24 @@ func (r *Reader) DeadLetters(ctx context.Context, f belay.DeadLetterFilter) (bel
 	if err != nil {
 		return page, err
 	}
-	found, err := r.store.Query(ctx, q)
-	if err != nil {
-		return page, err
+	rows, _ := q.Bounds()
+	q.Limit, q.Bytes = int(rows), lettersBytes
+	for left := lettersScanned; ; {
+		q.Letters.Scan = min(left, lettersAtOnce)
+		found, err := r.store.Query(ctx, q)
+		if err != nil {
+			return page, err
+		}
+		for _, l := range found.Letters {
+			page.DeadLetters = append(page.DeadLetters, machine.LetterView(l.DeadLetter, l.Workflow))
+			q.Bytes -= len(l.Message) + len(l.Workflow) + store.RowBytes
+		}
+		page.Next, q.After = found.Next, found.Next
+		q.Limit, left = q.Limit-len(found.Letters), left-found.Examined
+		if q.After == "" || found.Examined < q.Letters.Scan || q.Limit <= 0 || q.Bytes <= 0 || left <= 0 {
+			return page, nil
+		}
 	}
-	for _, l := range found.Letters {
-		page.DeadLetters = append(page.DeadLetters, machine.LetterView(l.DeadLetter, l.Workflow))
-	}
-	page.Next = found.Next
-	return page, nil
 }
 
 // DeadLetterGroups counts dead letters by their fingerprints.
@@ -63,7 +77,7 @@ func (r *Reader) DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter)
 	}
 	groups, prints := make(map[string]*belay.DeadLetterGroup), make(fingerprints)
 	for {
-		q.Letters.Scan = lettersScanned - out.Examined
+		q.Letters.Scan = min(lettersAtOnce, lettersScanned-out.Examined)
 		found, err := r.store.Query(ctx, q)
 		if err != nil {
 			return out, err

@@ -261,7 +261,7 @@ func (f *fleet) pages(ctx context.Context, r trial.Request, made filled) ([]webP
 		{"executions, workflow", list("workflow", "invoice.send"), found},
 		{"executions, queue", list("queue", "mail"), found},
 		{"executions, label", list("label", "customer=c-7"), found},
-		{"executions, text of the error", list("error", "for SHARD q"), found},
+		{"executions, text of the error", list("error", "for SHARD q"), "Executions"},
 		{"executions, workflow absent", list("workflow", "absent"), "Executions"},
 		{"executions, label absent", list("label", "a=b"), "Executions"},
 		{"executions, text of the error absent", list("error", "absent"), "Executions"},
