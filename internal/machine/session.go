@@ -213,6 +213,7 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	// a worker may name two runs of one execution, until it learns that it lost the first
 	named := make(map[belay.RunID]belay.Held, len(c.Holds))
 	for _, h := range c.Holds {
+		h.Steps = nil // the reply names runs, not their steps
 		named[belay.RunID{Execution: h.Execution, Token: h.Token}] = h
 	}
 	owned := make(map[belay.RunID]bool, len(c.Holds))
@@ -236,6 +237,7 @@ func (c *Heartbeat) reconcile(w *world, x *Worker, r *Reply) {
 	}
 	for _, h := range c.Holds {
 		if !owned[belay.RunID{Execution: h.Execution, Token: h.Token}] {
+			h.Steps = nil
 			r.Heartbeat.Revoked = append(r.Heartbeat.Revoked, h)
 		}
 	}

@@ -333,6 +333,15 @@ var timeline = []testCase{
 		_, err = e.b.Heartbeat(e.ctx, h)
 		e.must(err)
 		e.wantSteps("after a heartbeat without steps", e.get(ids[0]).Current, "")
+
+		h.Holds[0].Token++ // another run than that of the worker
+		h.Holds[0].Steps = []belay.StepReport{{Kind: belay.KindStep, Name: "not mine", Ago: time.Second}}
+		reply, err := e.b.Heartbeat(e.ctx, h)
+		e.must(err)
+		if len(reply.Revoked) != 1 || reply.Revoked[0].Steps != nil {
+			e.Errorf("the reply revokes %+v, want the run without its steps", reply.Revoked)
+		}
+		e.wantSteps("of a run that the worker does not have", e.get(ids[0]).Current, "")
 	}},
 }
 
