@@ -272,6 +272,9 @@ func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id str
 	f.Op = op.String()
 	if !d.unexplained {
 		reason := reasonField
+		if d.name == "note" {
+			reason.Label, reason.Required, reason.About = "Note", true, "It stays with the dead letter."
+		}
 		reason.Value = r.PostForm.Get("reason")
 		f.Fields = []field{reason}
 	}

@@ -37,6 +37,7 @@ type gatePage struct {
 	Holders, Line []exLink
 	MoreHolders   int
 	MoreLine      string
+	Queued        bool // the executions that it stops wait in their queues, and have no line here
 	Offers        []offer
 }
 
@@ -167,6 +168,7 @@ func (p *pages) gate(ctx context.Context, id belay.GateID) (view, error) {
 	for _, e := range g.Line {
 		d.Line = append(d.Line, linkTo(e, names[e]))
 	}
+	d.Queued = g.ID.Kind() == "queue" || g.ID.Kind() == "workflow"
 	if g.Waiting > len(g.Line) {
 		d.MoreLine = "These are the first of them."
 	}
