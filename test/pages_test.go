@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +22,9 @@ type browser struct {
 	ctx  context.Context //nolint:containedctx // chromedp keeps the tab in it
 	base string
 
-	mu  sync.Mutex
-	bad []string
+	mu      sync.Mutex
+	bad     []string
+	refused []string // addresses of pages of errors, which the console reports
 }
 
 func newBrowser(t *testing.T, base string) *browser {
@@ -50,7 +52,7 @@ func newBrowser(t *testing.T, base string) *browser {
 			if err != nil {
 				return
 			}
-			if m.Type != "debug" && m.Type != "info" {
+			if m.Type != "debug" && m.Type != "info" && !b.expects(m.URL) {
 				b.complain("the console says " + string(m.Type) + ": " + m.Text + " " + m.URL)
 			}
 		}
@@ -64,6 +66,21 @@ func newBrowser(t *testing.T, base string) *browser {
 		}
 	})
 	return b
+}
+
+// expect says which page is opened next. If it is the page of an error, the console says so.
+func (b *browser) expect(p webPage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.status >= 400 {
+		b.refused = append(b.refused, b.base+p.path)
+	}
+}
+
+func (b *browser) expects(address string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.refused, address)
 }
 
 // complain notes what must not happen on a page.
@@ -146,14 +163,14 @@ func TestAPersonActsInABrowser(t *testing.T) {
 		see(`p.late`))
 	b.shot("login")
 	b.do("a reader", enter(`input[name=key]`, reader), click(`form.act button`),
-		see(`form.visitor`), chromedp.WaitNotPresent(chromedp.CSS(`nav.acts`)))
+		see(`form.visitor`), chromedp.WaitNotPresent(chromedp.CSS(`.acts`)))
 	b.do("sign out", click(`form.visitor button`), see(`input[name=key]`))
 	b.do("an operator", enter(`input[name=key]`, admin), click(`form.act button`),
-		see(`form.visitor`), chromedp.Navigate(page), see(`nav.acts`))
+		see(`form.visitor`), chromedp.Navigate(page), see(`.acts`))
 	b.until("running")
 	b.shot("running")
 
-	b.do("cancel", click(`nav.acts a[href$="/cancel"]`), see(`form.act button.danger`),
+	b.do("cancel", click(`.acts a[href$="/cancel"]`), see(`form.act button.danger`),
 		enter(`input[name=reason]`, "it takes <b>too</b> long"))
 	b.shot("cancel")
 	b.do("cancel", click(`form.act button.danger`), see(`p.done`))
@@ -162,16 +179,16 @@ func TestAPersonActsInABrowser(t *testing.T) {
 	b.until("by anna")
 	b.shot("cancelled")
 
-	b.do("retry", chromedp.Navigate(a.url+"/executions/"+failing), see(`nav.acts a[href$="/retry"]`))
+	b.do("retry", chromedp.Navigate(a.url+"/executions/"+failing), see(`.acts a[href$="/retry"]`))
 	b.until("failed")
-	b.do("retry", click(`nav.acts a[href$="/retry"]`), see(`form.act`))
+	b.do("retry", click(`.acts a[href$="/retry"]`), see(`form.act`))
 	b.shot("retry")
 	b.do("retry", click(`form.act button`), see(`p.done`))
 	b.until("token 2")
 	b.shot("retried")
 
-	b.do("cordon", chromedp.Navigate(a.url+"/workers"), click(`nav.acts a[href*="do=cordon"]`), see(`form.act`),
-		enter(`input[name=reason]`, "its disk is full"), click(`form.act button`), see(`nav.acts a[href*="do=uncordon"]`))
+	b.do("cordon", chromedp.Navigate(a.url+"/workers"), click(`.acts a[href*="do=cordon"]`), see(`form.act`),
+		enter(`input[name=reason]`, "its disk is full"), click(`form.act button`), see(`.acts a[href*="do=uncordon"]`))
 	b.until("its disk is full")
 	b.shot("workers")
 	for _, page := range []string{
