@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
-// browser is a tab of a real Chromium, without a network of its own. Errors of the console, and requests to other hosts
-// than the server, fail the test at its end.
+// browser is a tab of a real Chromium, without a network of its own. Errors of the console, dialogs, and requests to
+// other hosts than the server, fail the test at its end.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // chromedp keeps the tab in it
@@ -36,7 +37,16 @@ func newBrowser(t *testing.T, base string) *browser {
 	ctx, closeTab := chromedp.NewContext(allocator)
 	b := &browser{t: t, ctx: ctx, base: base}
 	requests, console := chromedp.Events(ctx, network.RequestWillBeSent), chromedp.Console(ctx)
+	dialogs := chromedp.Events(ctx, page.JavascriptDialogOpening)
 	var watching sync.WaitGroup
+	watching.Go(func() {
+		for e, err := range dialogs {
+			if err != nil {
+				return
+			}
+			b.complain("a page opens a dialog: " + e.Message)
+		}
+	})
 	watching.Go(func() {
 		for e, err := range requests {
 			if err != nil {

@@ -172,7 +172,8 @@ const wide = `(() => {
 	if (document.documentElement.scrollWidth > width) {
 		bad.push('the document has a width of ' + document.documentElement.scrollWidth);
 		for (const e of document.querySelectorAll('body *'))
-			if (e.getBoundingClientRect().right > width + 1 && !e.closest('.scroll, pre')) bad.push(e.outerHTML.slice(0, 150));
+			if (Math.max(e.getBoundingClientRect().right, e.scrollWidth) > width + 1 &&
+				!e.parentElement.closest('.scroll, pre')) bad.push(e.outerHTML.slice(0, 150));
 	}
 	return bad.slice(0, 8);
 })()`
