@@ -127,16 +127,19 @@ func (s *showcase) hostileTriggers() {
 		Webhook: "hostile", ID: `"><img/src=x/onerror=alert(5)>`, Type: hostileText, Data: raw(text), By: "test",
 	})
 	s.fail(err)
-	_, err = s.client.PutNotificationTarget(ctx, belay.NotificationTargetPut{NotificationTarget: belay.NotificationTarget{
+	target := belay.NotificationTarget{
 		Name: "hostile", Notification: belay.Notification{URL: `https://example.org/"'><img/onerror=alert(6)>`},
 		Workflows: []string{evil}, Queues: []string{evil}, Labels: map[string]string{evil: evil},
-	}, Reason: evil, Actor: evil})
+	}
+	_, err = s.client.PutNotificationTarget(ctx, belay.NotificationTargetPut{
+		NotificationTarget: target, Reason: evil, Actor: evil,
+	})
 	s.fail(err)
+	ask := map[string]any{"id": "ask", "uses": "approval", "description": text, "with": map[string]any{"message": text}}
+	never := map[string]any{"id": "never", "uses": "command", "needs": "ask",
+		"with": map[string]any{"run": []string{text}}}
 	_, err = s.client.ApplyDocument(ctx, belay.DocumentApply{Name: "hostile", Reason: evil, Actor: evil, Text: string(raw(
-		map[string]any{"name": "hostile", "description": text, "tasks": []any{
-			map[string]any{"id": "ask", "uses": "approval", "description": text, "with": map[string]any{"message": text}},
-			map[string]any{"id": "never", "uses": "command", "needs": "ask", "with": map[string]any{"run": []string{text}}},
-		}}))})
+		map[string]any{"name": "hostile", "description": text, "tasks": []any{ask, never}}))})
 	s.fail(err)
 	s.submit("execution-document", belay.Submission{Document: "hostile", Labels: map[string]string{"a": evil}})
 }

@@ -68,7 +68,8 @@ func TestATerminalGetsNoHostileCharacters(t *testing.T) {
 		{"ls"}, {"ls", "-o", "wide"}, {"watch", failed}, {"watch", agent}, {"logs", failed}, {"logs", agent},
 		{"logs", running}, {"explain", failed}, {"explain", running}, {"explain", document}, {"tasks", document},
 		{"dead", "ls"}, {"dead", "groups"}, {"dead", "get", failed}, {"runs", "ls"}, {"workers", "ls"}, {"gates", "ls"},
-		{"breakers", "ls"}, {"resources", "ls"}, {"schedules", "ls"}, {"schedules", "get", "hostile"}, {"webhooks", "ls"},
+		{"breakers", "ls"}, {"resources", "ls"}, {"schedules", "ls"}, {"schedules", "get", "hostile"},
+		{"webhooks", "ls"},
 		{"webhooks", "get", "hostile"}, {"webhooks", "deliveries", "hostile"}, {"notify", "ls"},
 		{"notify", "get", "hostile"}, {"workflows", "ls"}, {"workflows", "get", "hostile"}, {"top", "--once"},
 	} {

@@ -39,7 +39,8 @@ func (s *showcase) crawl(most int) []webPage {
 		next = append(next, link{s.places[name], name})
 	}
 	for path, name := range map[string]string{
-		"/schedules/no-such-schedule": "error-not-found", "/executions?state=none": "error-invalid", "/login": "login",
+		"/no-such-page": "error-not-found", "/schedules/none": "error-no-schedule",
+		"/executions?state=none": "error-invalid", "/login": "login",
 		"/executions?workflow=none-has-this-name": "executions-empty",
 	} {
 		next = append(next, link{path, name})

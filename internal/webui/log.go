@@ -43,7 +43,8 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		}
 		begin--
 		data := chunks[0].Data
-		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes):]...), text...)
+		// One byte more than the page shows, so that the first line is known to be cut.
+		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes-1):]...), text...)
 	}
 	t := &logTail{Text: string(text), Cut: begin > 0}
 	if len(t.Text) > tailBytes {
