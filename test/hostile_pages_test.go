@@ -138,8 +138,10 @@ func (s *showcase) hostileTriggers() {
 	ask := map[string]any{"id": "ask", "uses": "approval", "description": text, "with": map[string]any{"message": text}}
 	never := map[string]any{"id": "never", "uses": "command", "needs": "ask",
 		"with": map[string]any{"run": []string{text}}}
-	_, err = s.client.ApplyDocument(ctx, belay.DocumentApply{Name: "hostile", Reason: evil, Actor: evil, Text: string(raw(
-		map[string]any{"name": "hostile", "description": text, "tasks": []any{ask, never}}))})
+	document := raw(map[string]any{"name": "hostile", "description": text, "tasks": []any{ask, never}})
+	_, err = s.client.ApplyDocument(ctx, belay.DocumentApply{
+		Name: "hostile", Reason: evil, Actor: evil, Text: string(document),
+	})
 	s.fail(err)
 	s.submit("execution-document", belay.Submission{Document: "hostile", Labels: map[string]string{"a": evil}})
 }
@@ -151,7 +153,8 @@ const tame = `(() => {
 		e => 'an element: ' + e.outerHTML.slice(0, 200));
 	for (const e of document.querySelectorAll('*'))
 		for (const a of e.attributes) if (a.name.startsWith('on')) bad.push('an attribute: ' + a.name);
-	const steers = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
+	const steers =
+		/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
 	const text = document.documentElement.outerHTML, at = text.search(steers);
 	if (at >= 0) bad.push('a hidden character: ' + escape(text.slice(Math.max(0, at - 50), at + 20)));
 	if (document.querySelector('main').getBoundingClientRect().left < 0) bad.push('the content is out of view');

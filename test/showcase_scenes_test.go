@@ -150,7 +150,8 @@ func (s *showcase) queues() {
 		Gates: belay.Gates{Requires: &belay.Requires{Resource: "gpu-0", Mode: "whisper"}},
 	})
 	s.submit("execution-due-later", belay.Submission{
-		Workflow: "checkout", Budget: &belay.Budget{Cost: belay.CostOf(12)}, DueAt: time.Now().Add(26 * time.Hour), Gates: belay.Gates{Target: "crm:contacts"},
+		Workflow: "checkout", Budget: &belay.Budget{Cost: belay.CostOf(12)},
+		DueAt: time.Now().Add(26 * time.Hour), Gates: belay.Gates{Target: "crm:contacts"},
 		Labels: map[string]string{"shop": "berlin"},
 	})
 }

@@ -70,8 +70,10 @@ func TestABrowserGoesAstray(t *testing.T) {
 			t.Errorf("%s needs a key, and a browser without one gets %d %q", path, a.StatusCode, a.body)
 		}
 	}
-	for _, a := range []*answer{s.do(http.MethodGet, "/nothing", ""), s.do(http.MethodGet, "/v1/nothing", "", accept...),
-		s.do(http.MethodPost, "/nothing", "{}", accept...)} {
+	for _, a := range []*answer{
+		s.do(http.MethodGet, "/nothing", ""), s.do(http.MethodGet, "/v1/nothing", "", accept...),
+		s.do(http.MethodPost, "/nothing", "{}", accept...),
+	} {
 		if got := a.Header.Get("Content-Type"); got != "application/problem+json" {
 			t.Errorf("%d with the content type %q", a.StatusCode, got)
 		}

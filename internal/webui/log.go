@@ -43,7 +43,7 @@ func (p *pages) tail(ctx context.Context, id belay.ExecutionID) (*logTail, error
 		}
 		begin--
 		data := chunks[0].Data
-		// One byte more than the page shows, so that the first line is known to be cut.
+		// The text has one byte more than the page shows, so that the code below cuts its first line.
 		text = append(append([]byte(nil), data[max(0, len(data)-tailBytes-1):]...), text...)
 	}
 	t := &logTail{Text: string(text), Cut: begin > 0}
