@@ -266,14 +266,21 @@ simulation-long: $(REPORT)
 simulate: $(REPORT) ## SEEDS=n: n simulated histories, or SEED=n: the history whose seed a failure prints
 	@$(TEST) -count=1 -timeout 0 $(if $(SEED),-run Simulation) ./internal/simulation -args $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) | $(REPORT) -v
 
+.PHONY: screenshots
+screenshots: ## take pictures of all pages of the web UI into bin/pages, and replace those that docs/pages has
+	@scripts/need.sh git python3 node:nodejs npm chromium
+	@rm -rf bin/pages && mkdir -p bin/pages
+	@go test -count=1 -timeout 10m -vet=off -run '^TestEveryPageIsWellMade$$/^browser$$' ./test -args -shots $(CURDIR)/bin/pages
+	@for f in docs/pages/*.png; do cp bin/pages/$${f##*/} $$f; done
+
 .PHONY: blackbox
 blackbox: build $(REPORT) ## real binaries, killed at seeded moments
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server bin/promtool:prometheus
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium java:default-jre-headless initdb:postgresql rabbitmq-server bin/promtool:prometheus
 	@BELAY_TEST_REQUIRE=1 scripts/inmemory.sh $(TEST) -parallel 4 -count=1 -timeout 1h ./test | $(REPORT)
 
 .PHONY: blackbox-long
 blackbox-long: build $(REPORT)
-	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium initdb:postgresql rabbitmq-server bin/promtool:prometheus
+	@scripts/need.sh git strace curl jq python3 node:nodejs npm chromium java:default-jre-headless initdb:postgresql rabbitmq-server bin/promtool:prometheus
 	@BELAY_TEST_REQUIRE=1 $(TEST) -count=1 -timeout 2h ./test -args -long | $(REPORT)
 
 .PHONY: chaos

@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	long = flag.Bool("long", false, "every crash point instead of a sample, and more rounds of each race")
-	seed = flag.Uint64("seed", 0, "repeat the random choices of this seed; 0 takes a new one")
+	long  = flag.Bool("long", false, "every crash point instead of a sample, and more rounds of each race")
+	shots = flag.String("shots", "", "write pictures of all pages of the web UI into this directory")
+	seed  = flag.Uint64("seed", 0, "repeat the random choices of this seed; 0 takes a new one")
 )
 
 // roleEnv is the environment variable that makes the test binary run as one of the programs that

@@ -196,7 +196,7 @@ func TestAPersonReadsAJobAndTheAuditInABrowser(t *testing.T) {
 		t.Errorf("git makes %q of the bundle and the patch", got)
 	}
 
-	b.do("make a key", chromedp.Navigate(a.url+"/keys"), click(`nav.acts a`), see(`input[name=name]`),
+	b.do("make a key", chromedp.Navigate(a.url+"/keys"), click(`.acts a`), see(`input[name=name]`),
 		enter(`input[name=name]`, "the build"), click(`input[name=read]`), click(`input[name=submit]`))
 	b.shot("key-form")
 	b.do("make a key", click(`form.act button`), see(`.secret`))

@@ -100,7 +100,7 @@ func TestAPersonStartsADocument(t *testing.T) {
 	a, key := b.a, b.key
 	a.put("deliver", deliverDocument, key...)
 	b.do("the document", chromedp.Navigate(a.url+"/workflows/deliver"))
-	b.do("open the document", click(`nav.acts a`), see(`#f0`))
+	b.do("open the document", click(`.acts a`), see(`#f0`))
 	b.do("leave a field wrong", enter(`#f0`, "Łódź"), set(`#f1`, "12"), set(`#f2`, "1"), set(`#f3`, "2026-12-24"),
 		enter(`#f4`, "ring twice\nor call"), click(`input[name=f5]`))
 	b.shot("forms-start")
@@ -122,7 +122,7 @@ func TestAPersonStartsADocument(t *testing.T) {
 	b.do("approve", set(`#f0`, "0"), enter(`#f1`, "by all means"))
 	b.send("approve", `p.done`)
 	b.until("It has succeeded")
-	b.do("again", click(`nav.acts a[href^="/start?again="]`), see(`#f0`))
+	b.do("again", click(`.acts a[href^="/start?again="]`), see(`#f0`))
 	b.shot("forms-again")
 }
 
@@ -145,12 +145,12 @@ func TestAPersonRequeuesDeadLetters(t *testing.T) {
 		g, _ := groups[0].(map[string]any)
 		return g["count"] == 3.0
 	})
-	b.do("the group", chromedp.Navigate(a.url+"/dead"), click(`.cards th a`), see(`nav.acts a[href*="do=note"]`))
-	b.do("a note", click(`nav.acts a[href*="of=group"]`), enter(`#reason`, "the code is wrong"))
-	b.send("a note", `nav.acts a[href*="action=requeue"]`)
+	b.do("the group", chromedp.Navigate(a.url+"/dead"), click(`.cards th a`), see(`.acts a[href*="do=note"]`))
+	b.do("a note", click(`.acts a[href*="of=group"]`), enter(`#reason`, "the code is wrong"))
+	b.send("a note", `.acts a[href*="action=requeue"]`)
 	b.until("the code is wrong")
 	b.shot("forms-group")
-	b.do("requeue", click(`nav.acts a[href*="action=requeue"]`), see(`#edit`), set(`#edit`, "patch"),
+	b.do("requeue", click(`.acts a[href*="action=requeue"]`), see(`#edit`), set(`#edit`, "patch"),
 		enter(`#input`, `{"code": 0}`), set(`#canary`, "1"))
 	b.shot("forms-requeue")
 	b.send("review", `pre.diff .added`)
@@ -167,7 +167,7 @@ func TestAPersonRequeuesDeadLetters(t *testing.T) {
 	if n := a.call("GET", "/v1/dead-letters", "", key...).at("dead_letters").([]any); len(n) != 0 {
 		t.Errorf("%d dead letters are left", len(n))
 	}
-	b.do("the list", chromedp.Navigate(a.url+"/executions?workflow=document"), see(`nav.acts a.danger`))
+	b.do("the list", chromedp.Navigate(a.url+"/executions?workflow=document"), see(`.acts a.danger`))
 	b.shot("forms-list")
 }
 
@@ -178,15 +178,15 @@ func TestAPersonChangesGatesAndTriggers(t *testing.T) {
 	b := newFiller(t)
 	a, key := b.a, b.key
 	b.do("the breaker", chromedp.Navigate(a.url+"/queues?gate="+url.QueryEscape("target:pay/now")),
-		click(`nav.acts a[href*="do=open"]`), see(`#reason`), enter(`#reason`, "the provider is down"))
+		click(`.acts a[href*="do=open"]`), see(`#reason`), enter(`#reason`, "the provider is down"))
 	b.shot("forms-breaker")
-	b.send("force the breaker", `nav.acts a[href*="do=auto"]`)
+	b.send("force the breaker", `.acts a[href*="do=auto"]`)
 	b.until("forced by anna: the provider is down")
-	b.do("a limit", chromedp.Navigate(a.url+"/queues?gate=queue:default"), click(`nav.acts a[href*="do=limit"]`),
+	b.do("a limit", chromedp.Navigate(a.url+"/queues?gate=queue:default"), click(`.acts a[href*="do=limit"]`),
 		see(`#max`), set(`#max`, "7"))
-	b.send("a limit", `nav.acts a[href*="do=unlimit"]`)
+	b.send("a limit", `.acts a[href*="do=unlimit"]`)
 	b.until("of 7 places taken")
-	b.do("drain", chromedp.Navigate(a.url+"/workers"), see(`nav.acts`))
+	b.do("drain", chromedp.Navigate(a.url+"/workers"), see(`.acts`))
 	b.until("old-worker")
 	drain := `//tr[contains(., "old-worker")]//a[contains(@href, "do=drain")]`
 	b.do("drain", chromedp.Click(chromedp.Search(drain)), see(`form.act`))
@@ -195,13 +195,13 @@ func TestAPersonChangesGatesAndTriggers(t *testing.T) {
 	b.until("drain")
 
 	a.want(201, "PUT", "/v1/webhooks/orders", `{"scheme": "cloudevents", "execution": {"workflow": "order"}}`, key...)
-	b.do("a test delivery", chromedp.Navigate(a.url+"/webhooks/orders"), click(`nav.acts a[href*="do=test"]`),
+	b.do("a test delivery", chromedp.Navigate(a.url+"/webhooks/orders"), click(`.acts a[href*="do=test"]`),
 		see(`#data`), set(`#data`, `{"order": 7}`))
 	b.shot("forms-delivery")
 	b.send("a test delivery", `.why`)
-	b.do("replay", chromedp.Navigate(a.url+"/webhooks/orders"), see(`td nav.acts a`))
+	b.do("replay", chromedp.Navigate(a.url+"/webhooks/orders"), see(`td .acts a`))
 	b.shot("forms-webhook")
-	b.do("replay", click(`td nav.acts a`), see(`form.act`))
+	b.do("replay", click(`td .acts a`), see(`form.act`))
 	b.send("replay", `.why`)
 	b.until(`"order": 7`)
 	got := a.call("GET", "/v1/executions?workflow=order", "", key...)

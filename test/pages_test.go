@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
-// browser is a tab of a real Chromium, without a network of its own. Errors of the console, and requests to other hosts
-// than the server, fail the test at its end. The browser's own icons, such as that of a calendar, are data URLs.
+// browser is a tab of a real Chromium, without a network of its own. Errors of the console, dialogs, and requests to
+// other hosts than the server, fail the test at its end. The browser's own icons, such as that of a calendar, are data
+// URLs.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // chromedp keeps the tab in it
@@ -25,7 +27,8 @@ type browser struct {
 	mu  sync.Mutex
 	bad []string
 	// away says that the server may be away, so that the console may say that requests have failed.
-	away bool
+	away    bool
+	refused []string // addresses of pages of errors, which the console reports
 }
 
 // newBrowser opens a browser. Errors of the console that contain one of the expected texts do not fail the test.
@@ -38,7 +41,16 @@ func newBrowser(t *testing.T, base string, expected ...string) *browser {
 	ctx, closeTab := chromedp.NewContext(allocator)
 	b := &browser{t: t, ctx: ctx, base: base}
 	requests, console := chromedp.Events(ctx, network.RequestWillBeSent), chromedp.Console(ctx)
+	dialogs := chromedp.Events(ctx, page.JavascriptDialogOpening)
 	var watching sync.WaitGroup
+	watching.Go(func() {
+		for e, err := range dialogs {
+			if err != nil {
+				return
+			}
+			b.complain("a page opens a dialog: " + e.Message)
+		}
+	})
 	watching.Go(func() {
 		for e, err := range requests {
 			if err != nil {
@@ -54,7 +66,8 @@ func newBrowser(t *testing.T, base string, expected ...string) *browser {
 			if err != nil {
 				return
 			}
-			known := slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(m.Text, s) })
+			known := b.expects(m.URL) ||
+				slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(m.Text, s) })
 			if m.Type != "debug" && m.Type != "info" && !known {
 				b.complain("the console says " + string(m.Type) + ": " + m.Text + " " + m.URL)
 			}
@@ -69,6 +82,21 @@ func newBrowser(t *testing.T, base string, expected ...string) *browser {
 		}
 	})
 	return b
+}
+
+// expect says which page is opened next. If it is the page of an error, the console says so.
+func (b *browser) expect(p webPage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.status >= 400 {
+		b.refused = append(b.refused, b.base+p.path)
+	}
+}
+
+func (b *browser) expects(address string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.refused, address)
 }
 
 // complain notes what must not happen on a page.
@@ -153,14 +181,14 @@ func TestAPersonActsInABrowser(t *testing.T) {
 		see(`p.late`))
 	b.shot("login")
 	b.do("a reader", enter(`input[name=key]`, reader), click(`form.act button`),
-		see(`form.visitor`), chromedp.WaitNotPresent(chromedp.CSS(`nav.acts`)))
+		see(`form.visitor`), chromedp.WaitNotPresent(chromedp.CSS(`.acts`)))
 	b.do("sign out", click(`form.visitor button`), see(`input[name=key]`))
 	b.do("an operator", enter(`input[name=key]`, admin), click(`form.act button`),
-		see(`form.visitor`), chromedp.Navigate(page), see(`nav.acts`))
+		see(`form.visitor`), chromedp.Navigate(page), see(`.acts`))
 	b.until("running")
 	b.shot("running")
 
-	b.do("cancel", click(`nav.acts a[href$="/cancel"]`), see(`form.act button.danger`),
+	b.do("cancel", click(`.acts a[href$="/cancel"]`), see(`form.act button.danger`),
 		enter(`input[name=reason]`, "it takes <b>too</b> long"))
 	b.shot("cancel")
 	b.do("cancel", click(`form.act button.danger`), see(`p.done`))
@@ -169,16 +197,16 @@ func TestAPersonActsInABrowser(t *testing.T) {
 	b.until("by anna")
 	b.shot("cancelled")
 
-	b.do("retry", chromedp.Navigate(a.url+"/executions/"+failing), see(`nav.acts a[href$="/retry"]`))
+	b.do("retry", chromedp.Navigate(a.url+"/executions/"+failing), see(`.acts a[href$="/retry"]`))
 	b.until("failed")
-	b.do("retry", click(`nav.acts a[href$="/retry"]`), see(`form.act`))
+	b.do("retry", click(`.acts a[href$="/retry"]`), see(`form.act`))
 	b.shot("retry")
 	b.do("retry", click(`form.act button`), see(`p.done`))
 	b.until("token 2")
 	b.shot("retried")
 
-	b.do("cordon", chromedp.Navigate(a.url+"/workers"), click(`nav.acts a[href*="do=cordon"]`), see(`form.act`),
-		enter(`input[name=reason]`, "its disk is full"), click(`form.act button`), see(`nav.acts a[href*="do=uncordon"]`))
+	b.do("cordon", chromedp.Navigate(a.url+"/workers"), click(`.acts a[href*="do=cordon"]`), see(`form.act`),
+		enter(`input[name=reason]`, "its disk is full"), click(`form.act button`), see(`.acts a[href*="do=uncordon"]`))
 	b.until("its disk is full")
 	b.shot("workers")
 	for _, page := range []string{

@@ -159,7 +159,7 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 		b.shot(fmt.Sprintf("stuck-%02d", i+1))
 		for _, label := range s.follow {
 			b.do(s.name+": follow "+label, chromedp.Click(fmt.Sprintf(
-				`(//ul[@class="remedies"]|//nav[@class="acts"])//a[starts-with(normalize-space(.), %q)]`, label)),
+				`(//ul[@class="remedies"]|//div[@class="acts"])//a[starts-with(normalize-space(.), %q)]`, label)),
 				see(`h1`))
 			if strings.HasPrefix(label, "Open ") {
 				b.do("open", chromedp.Navigate(b.location()+"?live=off"), see("section.why"))

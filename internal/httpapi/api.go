@@ -126,6 +126,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.preflight(rep, r)
 		return
 	}
+	if a.astray(r) {
+		rep.routed = true
+		a.o.Pages.ServeHTTP(rep, nowhere(r))
+		return
+	}
 	a.mux.ServeHTTP(rep, r)
 }
 

@@ -50,6 +50,36 @@ func TestPagesAndMetrics(t *testing.T) {
 	bare.refused(http.StatusNotFound, belay.CodeNotFound, http.MethodGet, "/", "")
 }
 
+// A browser at an address without a page gets the page that says so, also without a key, and never the page of another
+// address; a program gets a problem in JSON.
+func TestABrowserGoesAstray(t *testing.T) {
+	s := serve(t, httpapi.Options{Pages: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, "%s %d headers", r.URL, len(r.Header))
+	})})
+	s.withKey("reader", belay.ScopeRead) // from now on the server requires keys
+	accept := []string{"Accept", "text/html,application/xhtml+xml;q=0.9", "Cookie", "a=b"}
+	for _, path := range []string{"/nothing", "/webhook?x=1", "/dead/", "/%2e%2e/x", "/logout"} {
+		if a := s.do(http.MethodGet, path, "", accept...); a.StatusCode != http.StatusNotFound ||
+			string(a.body) != "/not-found 0 headers" {
+			t.Errorf("a browser at %s gets %d %q", path, a.StatusCode, a.body)
+		}
+	}
+	for _, path := range []string{"/executions", "/executions/x", "/executions/x/y/z", "/overview", "/act"} {
+		if a := s.do(http.MethodGet, path, "", accept...); !strings.HasPrefix(string(a.body), "/login?next=") {
+			t.Errorf("%s needs a key, and a browser without one gets %d %q", path, a.StatusCode, a.body)
+		}
+	}
+	for _, a := range []*answer{
+		s.do(http.MethodGet, "/nothing", ""), s.do(http.MethodGet, "/v1/nothing", "", accept...),
+		s.do(http.MethodPost, "/nothing", "{}", accept...),
+	} {
+		if got := a.Header.Get("Content-Type"); got != "application/problem+json" {
+			t.Errorf("%d with the content type %q", a.StatusCode, got)
+		}
+	}
+}
+
 // Programs read a log as chunks. People read it as text, and may follow it to the end of the
 // execution.
 func TestLogIsFollowed(t *testing.T) {

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/belaydev/belay"
 )
@@ -28,6 +30,24 @@ func (a *api) pages(path string) {
 		rt.scopes = []belay.Scope{belay.ScopeRead}
 	}
 	a.define(rt, a.page, nil)
+}
+
+// astray reports whether a browser asks for a page at an address that has none: a person then gets a page that says
+// so, and not a problem in JSON.
+func (a *api) astray(r *http.Request) bool {
+	if a.o.Pages == nil || r.Method != http.MethodGet || !strings.HasPrefix(r.Header.Get("Accept"), "text/html") ||
+		strings.HasPrefix(r.URL.Path, "/v1/") {
+		return false
+	}
+	_, pattern := a.mux.Handler(r)
+	return pattern == ""
+}
+
+// nowhere returns a request for an address that certainly has no page. The caller may have no key, so the pages get
+// nothing else of the request.
+func nowhere(r *http.Request) *http.Request {
+	q := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/not-found"}, Header: make(http.Header)}
+	return q.WithContext(r.Context())
 }
 
 const assetsPath = "/assets/"

@@ -207,7 +207,11 @@ func (p *pages) deedForm(w http.ResponseWriter, r *http.Request, d *deed, id str
 		f.Fields = append(f.Fields, x)
 	}
 	if !d.unexplained {
-		f.Fields = append(f.Fields, reasonField)
+		reason := reasonField
+		if d.name == "note" {
+			reason.Label, reason.Required, reason.About = "Note", true, "It stays with the dead letter."
+		}
+		f.Fields = append(f.Fields, reason)
 	}
 	for i := range f.Fields {
 		f.Fields[i].restore(form)

@@ -1,8 +1,8 @@
 package webui
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -35,6 +35,7 @@ type detail struct {
 
 	Input, Output, Stack *payload
 	Error                *payload
+	Text                 *payload // of the stored document that it runs
 	ErrorClass           string
 
 	Tasks    *taskList // nil if it does not run a document
@@ -94,7 +95,7 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 		return view{}, err
 	}
 	d.Timeline.output(d.Log)
-	title := excerpt(cmp.Or(e.Document(), e.Workflow), 60) + " · " + d.State.Word
+	title := excerpt(nameOf(&e), 60) + " · " + d.State.Word
 	v := view{template: "execution", Title: title, Page: d}
 	d.renewal(r.URL)
 	if d.Reload != nil && !d.Reload.Off {
@@ -109,10 +110,14 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 
 func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail {
 	d := &detail{
-		ID: e.ID.String(), Workflow: e.Workflow, Version: cmp.Or(e.Document(), e.Version),
+		ID: e.ID.String(), Workflow: nameOf(e), Version: e.Version,
 		State: stateOf(e), Ended: e.State.Terminal(),
 		Summary: spans(why.Summary), Terms: terms(e, now), ParentKey: e.ParentKey, OpenChildren: e.OpenChildren,
 		IsJob: isJob(e), Input: show(e.Input), Output: show(e.Output),
+	}
+	if e.Document() != "" {
+		d.Version = e.Workflow
+		d.Input, d.Text = inputAndText(e.Input)
 	}
 	for _, f := range why.Facts {
 		d.Facts = append(d.Facts, spans(f))
@@ -127,6 +132,19 @@ func detailOf(e *belay.Execution, why *belay.Explanation, now time.Time) *detail
 		d.Error, d.Stack, d.ErrorClass = block(e.Error.Message), block(e.Error.Stack), e.Error.Class.String()
 	}
 	return d
+}
+
+// inputAndText returns the input that the submitter of a stored document gave, and the text of the document. The
+// input of the execution has both.
+func inputAndText(raw json.RawMessage) (input, text *payload) {
+	var parts struct {
+		Input    json.RawMessage
+		Document string
+	}
+	if json.Unmarshal(raw, &parts) != nil || parts.Document == "" {
+		return show(raw), nil
+	}
+	return show(parts.Input), block(parts.Document)
 }
 
 // terms returns the names and values that the page lists for an execution.

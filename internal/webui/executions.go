@@ -267,7 +267,7 @@ func workflows(all []belay.Execution) []string {
 
 func rowOf(e *belay.Execution, now time.Time) row {
 	return row{
-		ID: e.ID.String(), Workflow: e.Workflow, State: stateOf(e), About: about(e), Attempt: e.Attempt,
+		ID: e.ID.String(), Workflow: nameOf(e), State: stateOf(e), About: about(e), Attempt: e.Attempt,
 		Age: when(e.CreatedAt, now), Took: took(e, now),
 	}
 }

@@ -22,7 +22,7 @@ func stateOf(e *belay.Execution) state {
 }
 
 // about returns the fact about an execution that a list shows: its error, the reason why it waits,
-// or the document or command that it runs.
+// or the command that it runs.
 func about(e *belay.Execution) string {
 	switch {
 	case e.Error != nil:
@@ -32,8 +32,8 @@ func about(e *belay.Execution) string {
 	case e.Reason != nil:
 		return line(e.Reason.Code)
 	}
-	if d := e.Document(); d != "" {
-		return line(d)
+	if e.Document() != "" {
+		return e.Workflow
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
 		if k == "command" { // belay run sets this label to its command

@@ -15,7 +15,7 @@ import (
 type failure struct {
 	Status  int
 	Heading string
-	Message string
+	Message []span
 }
 
 var headings = map[int]string{
@@ -30,7 +30,7 @@ var headings = map[int]string{
 func (p *pages) failed(r *http.Request, err error) (view, int) {
 	f := failure{
 		Status: belay.CodeOf(err).Status(), Heading: "The request has failed",
-		Message: excerpt(sentence(err), maxMessage),
+		Message: spans(sentence(err)),
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Status = http.StatusServiceUnavailable
@@ -41,9 +41,10 @@ func (p *pages) failed(r *http.Request, err error) (view, int) {
 	switch f.Status {
 	case http.StatusInternalServerError:
 		p.options.Log.Error("make a page", "path", r.URL.Path, "error", err)
-		f.Message = "The reason is in the server's log."
+		f.Message = spans("The reason is in the server's log.")
 	case http.StatusServiceUnavailable:
-		f.Message = "The server did not finish the page in time, or its store cannot be reached. Try again in a moment."
+		f.Message = spans("The server did not finish the page in time, or its store cannot be reached. Try again in " +
+			"a moment.")
 	}
 	return view{template: "error", Title: f.Heading, Page: f}, f.Status
 }

@@ -38,6 +38,7 @@ type gatePage struct {
 	MoreHolders   int
 	MoreLine      string
 	Swap          *exLink // the execution that changes the mode of the resource
+	Queued        bool    // the executions that it stops wait in their queues, and have no line here
 	Offers        []offer
 }
 
@@ -168,6 +169,7 @@ func (p *pages) gate(ctx context.Context, id belay.GateID) (view, error) {
 	for _, e := range g.Line {
 		d.Line = append(d.Line, linkTo(e, names[e]))
 	}
+	d.Queued = g.ID.Kind() == "queue" || g.ID.Kind() == "workflow"
 	if g.Waiting > len(g.Line) {
 		d.MoreLine = "These are the first of them."
 	}

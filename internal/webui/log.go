@@ -62,8 +62,10 @@ func (p *pages) tailOf(ctx context.Context, id belay.ExecutionID, name string, m
 		}
 		begin--
 		data := chunks[0].Data
-		parts = append(parts, logChunk{chunks[0].At, data[max(0, len(data)-most):]})
-		text = append(append([]byte(nil), data[max(0, len(data)-most):]...), text...)
+		// The text has one byte more than the page shows, so that the code below cuts its first line.
+		data = data[max(0, len(data)-most-1):]
+		parts = append(parts, logChunk{chunks[0].At, data})
+		text = append(append([]byte(nil), data...), text...)
 	}
 	slices.Reverse(parts)
 	t := &logTail{Text: string(text), Cut: begin > 0, chunks: parts}

@@ -236,7 +236,7 @@ func spans(s string) []span {
 type moment struct {
 	Ago   string // for people, relative to now
 	Exact string // for people, the exact time in UTC
-	ISO   string // for programs, as RFC 3339
+	ISO   string // for programs, as RFC 3339; HTML allows milliseconds at most
 }
 
 // when returns the moment of a time; nil for the zero time.
@@ -249,6 +249,6 @@ func when(t, now time.Time) *moment {
 		ago = "in " + short(d)
 	}
 	return &moment{
-		Ago: ago, Exact: t.UTC().Format("2006-01-02 15:04:05.000 UTC"), ISO: t.UTC().Format(time.RFC3339Nano),
+		Ago: ago, Exact: t.UTC().Format("2006-01-02 15:04:05.000 UTC"), ISO: t.UTC().Format("2006-01-02T15:04:05.000Z07:00"),
 	}
 }
