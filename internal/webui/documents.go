@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/diff"
 )
 
 const (
@@ -45,7 +47,9 @@ type documentPage struct {
 	Schedules, Webhooks []string
 	Graph               *graph
 	Text                *payload
-	Runs                string // the address of the executions of documents
+	Before              int       // the version before, with which Changes compares; 0 if there is none
+	Changes             *diffView // nil if the texts are equal
+	Runs                string    // the address of the executions of documents
 	Offers              []offer
 }
 
@@ -129,7 +133,34 @@ func (p *pages) document(ctx context.Context, r *http.Request) (view, error) {
 			d.Graph = planOf(tasks)
 		}
 	}
+	if err := p.compare(ctx, &d, &doc, all.Versions); err != nil {
+		return view{}, err
+	}
 	return view{template: "document", Title: excerpt(doc.String(), 60), Page: d}, nil
+}
+
+// mostChanged is how many lines of a difference between two versions a page shows.
+const mostChanged = 500
+
+// compare adds the difference between a version and the stored version before it.
+func (p *pages) compare(ctx context.Context, d *documentPage, doc *belay.Document, all []belay.DocumentVersion) error {
+	i := slices.IndexFunc(all, func(v belay.DocumentVersion) bool { return v.Version < doc.Version })
+	if i < 0 {
+		return nil
+	}
+	before, err := p.backend.Document(ctx, doc.Name, all[i].Version)
+	switch {
+	case belay.CodeOf(err) == belay.CodeNotFound: // it was removed meanwhile
+		return nil
+	case err != nil:
+		return err
+	}
+	d.Before = before.Version
+	name := func(version int) string { return "version " + strconv.Itoa(version) }
+	if text := diff.Unified(name(before.Version), name(doc.Version), before.Text, doc.Text); text != "" {
+		d.Changes = diffOf(text, mostChanged)
+	}
+	return nil
 }
 
 // newestOf returns the highest version; 0 if there is none.

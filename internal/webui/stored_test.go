@@ -207,6 +207,8 @@ func poisonedFleet(s string) *fake {
 	version := belay.DocumentVersion{Name: "x", Version: 1, CreatedBy: s,
 		Deprecated: &belay.Deprecation{By: s, Reason: s}}
 	f.documents = []belay.Document{{DocumentVersion: version, Text: s}}
+	version.Version = 0
+	f.documents = append(f.documents, belay.Document{DocumentVersion: version, Text: s + "\n-" + s})
 	f.stored.tasks = []belay.Task{{ID: s, Uses: s}, {ID: "b", Needs: []string{s}}}
 	return f
 }

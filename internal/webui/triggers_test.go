@@ -118,6 +118,7 @@ func TestDocumentsAreShown(t *testing.T) {
 			DocumentVersion: belay.DocumentVersion{Name: "nightly", Version: 60 - i, Size: 14,
 				CreatedAt: ago(time.Hour), CreatedBy: "anna"}})
 	}
+	f.documents[2].Text = "name: <b>daily</b>\n"
 	f.documents[0].Deprecated = &belay.Deprecation{At: ago(time.Minute), By: "bob", Reason: "wrong"}
 	f.stored.tasks = []belay.Task{{ID: "list", Uses: "command"},
 		{ID: "work", Uses: "http, for each", Needs: []string{"list"}}}
@@ -132,7 +133,11 @@ func TestDocumentsAreShown(t *testing.T) {
 	if n := len(a.root.class("edge")); n != 1 {
 		t.Errorf("the graph has %d arrows, want 1", n)
 	}
-	get(t, f, "/workflows/nightly?version=60").says("nightly version 60 deprecated", "by bob: wrong")
+	get(t, f, "/workflows/nightly?version=60").says("nightly version 60 deprecated", "by bob: wrong",
+		"Changes since version 59 The texts are equal.")
+	get(t, f, "/workflows/nightly?version=58").says("Changes since version 57 --- version 57 +++ version 58",
+		"-name: nightly +name: <b>daily</b>")
+	get(t, f, "/workflows/nightly?version=1").saysNot("Changes since")
 	f.failure, f.stored.tasks = nil, nil
 	if a := get(t, f, "/workflows/nightly"); a.status != 200 || len(a.root.class("graph")) != 0 {
 		t.Errorf("a text without tasks: %d", a.status)

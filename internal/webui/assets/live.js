@@ -1,8 +1,16 @@
-// Keeps a page up to date. When the stream of the page tells of a change, and every few seconds, the script reads the
-// page again and changes only what differs, so that focus, scroll positions, selected text and open details stay.
+// Shows exact times in the zone of the reader, and keeps a page up to date. When the stream of the page tells of a
+// change, and every few seconds, the script reads the page again and changes only what differs, so that focus, scroll
+// positions, selected text and open details stay.
 "use strict";
 (() => {
   const main = document.getElementById("main");
+  const zone = new Intl.DateTimeFormat("sv-SE", {
+    year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    timeZoneName: "short",
+  });
+  localTimes(main);
+  if (!main.dataset.every) return;
+
   const patience = 5000; // how long the server may take to answer, in ms
   const loaded = Date.now();
   let stream = null, attempts = 0, retry = 0; // the stream, and when to open it again
@@ -36,6 +44,16 @@
       listen();
     }
   });
+
+  // localTimes writes exact times in the zone of the reader. Their titles keep the times in UTC.
+  function localTimes(where) {
+    for (const exact of where.querySelectorAll("time + .exact:not([title])")) {
+      const at = new Date(exact.previousElementSibling.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      exact.title = exact.textContent;
+      exact.textContent = zone.format(at);
+    }
+  }
 
   function listen() {
     clearTimeout(retry);
@@ -128,6 +146,7 @@
     for (const n of fetched.querySelectorAll("noscript")) n.remove();
     const focused = document.activeElement;
     label(fetched);
+    localTimes(fetched);
     mend(main, fetched);
     if (focused !== document.activeElement && focused.isConnected) focused.focus({preventScroll: true});
     if (document.title !== next.title) {
