@@ -158,16 +158,17 @@ var fences = []testCase{
 			return threeSteps(ctx, nil)
 		}))
 		id := e.start(nil)
-		e.sleep(51 * time.Second) // the last heartbeat arrives at 50 s
+		beat := e.beats(c)
+		e.sleep(51 * time.Second)
 		c.wire.cut()
 		e.sleep(11 * time.Second)
 		c.wire.set(nil)
 		want(e, id, "done")
 		e.wantKinds(id, "submitted", "started", "step:step 0", "step:step 1", "step:step 2", "succeeded")
-		if !slices.Equal(log, []string{"freeze at 1m0s", "thaw at 1m2s"}) &&
-			!slices.Equal(log, []string{"freeze at 1m0s", "thaw at 1m3s"}) &&
-			!slices.Equal(log, []string{"freeze at 1m0s", "thaw at 1m4s"}) {
-			e.Errorf("log %q", log)
+		freeze := "freeze at " + (beat() + 10*time.Second).Truncate(time.Second).String()
+		if !slices.Equal(log, []string{freeze, "thaw at 1m2s"}) && !slices.Equal(log, []string{freeze, "thaw at 1m3s"}) &&
+			!slices.Equal(log, []string{freeze, "thaw at 1m4s"}) {
+			e.Errorf("log %q, want %s", log, freeze)
 		}
 	}},
 
@@ -216,6 +217,7 @@ var fences = []testCase{
 			}
 		}))
 		id := e.start(nil)
+		beat := e.beats(c)
 		e.sleep(6500 * time.Millisecond)
 		c.wire.set(func(_ context.Context, c call) error {
 			if c.op == "heartbeat" {
@@ -224,12 +226,26 @@ var fences = []testCase{
 			return nil
 		})
 		e.sleep(11 * time.Second)
-		if last := began[len(began)-1]; last >= 15*time.Second || last < 13*time.Second {
-			e.Errorf("the last step began at %s, the fence closed at 15 s", last)
+		closed := beat() + 10*time.Second
+		if last := began[len(began)-1]; last >= closed || last < closed-2*time.Second {
+			e.Errorf("the last step began at %s, the fence closed at %s", last, closed)
 		}
 		c.crash()
 		e.act(id, belay.ActionCancel)
 	}},
+}
+
+// beats returns a function that says when the last heartbeat of a worker was sent before its connection was cut: its
+// fence closes 10 s later, after two thirds of its TTL.
+func (e *env) beats(c *crew) func() time.Duration {
+	var last atomic.Int64
+	c.wire.set(func(_ context.Context, c call) error {
+		if c.op == "heartbeat" && !c.done {
+			last.Store(int64(time.Since(e.began)))
+		}
+		return nil
+	})
+	return func() time.Duration { return time.Duration(last.Load()) }
 }
 
 // wantLost checks that n writers have ended with lease_lost.
