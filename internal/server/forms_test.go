@@ -27,6 +27,8 @@ func twins(id string) []twin {
 			`{"name": "x"}`},
 		{"/executions/" + id + "/steal", "", "POST", "/v1/executions/" + id + "/lock/steal", `{"reason": "x"}`},
 		{"/executions/" + id + "/delete", "", "DELETE", "/v1/executions/" + id, ""},
+		{"/keys/create", "name=x&read=yes", "POST", "/v1/keys", `{"name": "x", "scopes": ["read"]}`},
+		{"/keys/" + id + "/revoke", "", "DELETE", "/v1/keys/" + belay.KeyID{1}.String(), ""},
 	}
 	all = append(all, twin{"/executions/" + id + "/budget", "cost=5", "POST", "/v1/executions/" + id + "/budget",
 		`{"budget": {"cost": 5}}`})

@@ -17,7 +17,9 @@ func createKey(n byte) *machine.CreateKey {
 // second is refused with CodeConflict.
 func TestOneObjectAddedByTwoServers(t *testing.T) {
 	a, b, _ := two(t)
-	replies, err := a.during(func(*machine.Rows) { b.ok(createKey(1)) }, createKey(1), createKey(2))
+	other := createKey(1)
+	other.Hash = [32]byte{1} // with an equal hash it would be the same command
+	replies, err := a.during(func(*machine.Rows) { b.ok(other) }, createKey(1), createKey(2))
 	if err != nil || belay.CodeOf(replies[0].Err) != belay.CodeConflict || replies[1].Err != nil {
 		t.Errorf("%+v (%v)", replies, err)
 	}
