@@ -23,6 +23,12 @@ type visitor struct {
 	cookie string
 }
 
+// reply is the head of an answer.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // visit signs in.
 func visit(t *testing.T, base, key string) *visitor {
 	t.Helper()
@@ -36,7 +42,7 @@ func visit(t *testing.T, base, key string) *visitor {
 }
 
 // send sends a request; headers are names and values.
-func (v *visitor) send(method, path string, form url.Values, headers ...string) (*http.Response, string) {
+func (v *visitor) send(method, path string, form url.Values, headers ...string) (reply, string) {
 	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), method, v.base+path, strings.NewReader(form.Encode()))
 	must(v.t, err)
@@ -56,7 +62,7 @@ func (v *visitor) send(method, path string, form url.Values, headers ...string) 
 	defer got.Body.Close()
 	body, err := io.ReadAll(got.Body)
 	must(v.t, err)
-	return got, string(body)
+	return reply{got.StatusCode, got.Header}, string(body)
 }
 
 func (v *visitor) wants(status int, method, path string, form url.Values, headers ...string) string {

@@ -112,7 +112,7 @@ func (v *visitors) follow(ctx context.Context) error {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.reads++
-		if m := ownerOfPage.FindSubmatch(text); m != nil && string(m[1]) != known {
+		if m := ownerOfPage.FindSubmatch(text); len(m) > 1 && string(m[1]) != known {
 			known = string(m[1])
 			v.shown[known] = append(v.shown[known], time.Now())
 		}
@@ -122,7 +122,8 @@ func (v *visitors) follow(ctx context.Context) error {
 	if err != nil || live == nil {
 		return fmt.Errorf("the page is not live: %w", err)
 	}
-	a, err := v.get(ctx, v.page[:strings.Index(v.page, "/executions")]+html.UnescapeString(live[2]))
+	base, _, _ := strings.Cut(v.page, "/executions")
+	a, err := v.get(ctx, base+html.UnescapeString(live[2])) //nolint:bodyclose // closed below
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func kindOf(path string) string {
 	}
 	parts := strings.Split(u.EscapedPath(), "/")
 	for i, part := range parts {
-		if _, err := belay.ParseExecutionID(part); err == nil || i == 2 {
+		if _, err := belay.ParseExecutionID(part); (err == nil || i == 2) && !isForm(u.Path) {
 			parts[i] = "{}"
 		}
 	}
@@ -132,6 +132,11 @@ func kindOf(path string) string {
 		}
 	}
 	return kind
+}
+
+// isForm reports whether a path is that of a form on no single thing.
+func isForm(path string) bool {
+	return slices.ContainsFunc(webui.Forms(), func(f webui.Form) bool { return f.Path == path })
 }
 
 var letters = regexp.MustCompile(`[a-z_]+`)
@@ -155,7 +160,8 @@ func sampleOf(pages []webPage) []webPage {
 	var some []webPage
 	forms := 0
 	for _, p := range pages {
-		form := strings.HasPrefix(p.kind, "/act") || strings.HasPrefix(p.kind, "/executions/{}/")
+		path, _, _ := strings.Cut(p.kind, "?")
+		form := isForm(path) || strings.HasPrefix(p.kind, "/executions/{}/")
 		if form {
 			forms++
 		}

@@ -141,9 +141,11 @@ func (o Options) String() string {
 // Format shows the options without the password, with every verb of package fmt.
 func (o Options) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, o.String()) }
 
-// MarshalText and LogValue keep the password out of encoders and logs.
+// MarshalText keeps the password out of encoders.
 func (o Options) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-func (o Options) LogValue() slog.Value         { return slog.StringValue(o.String()) }
+
+// LogValue keeps the password out of logs.
+func (o Options) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // tls returns the configuration of TLS, as the library makes it: that of the options, or the certificates that the
 // parameters of the URL name.

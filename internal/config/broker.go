@@ -24,9 +24,11 @@ func (b Broker) String() string { return Shown(b.URL) }
 // Format shows the URL without its password, with every verb of package fmt.
 func (b Broker) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, b.String()) }
 
-// MarshalText and LogValue keep the password out of encoders and logs.
+// MarshalText keeps the password out of encoders.
 func (b Broker) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
-func (b Broker) LogValue() slog.Value         { return slog.StringValue(b.String()) }
+
+// LogValue keeps the password out of logs.
+func (b Broker) LogValue() slog.Value { return slog.StringValue(b.String()) }
 
 // brokerKeys are the keys of the message broker.
 var brokerKeys = []Key{

@@ -247,8 +247,10 @@ func (m *Metrics) histogram(of *prometheus.HistogramVec, a, b string) prometheus
 func (m *Metrics) observe(h prometheus.Observer, d time.Duration, of *engine.Subject) {
 	if m.traceOf != nil {
 		if id, sampled := m.traceOf(of.ID, of.Trace); sampled {
-			h.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": id})
-			return
+			if x, ok := h.(prometheus.ExemplarObserver); ok { // all histograms are
+				x.ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": id})
+				return
+			}
 		}
 	}
 	h.Observe(d.Seconds())

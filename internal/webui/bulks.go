@@ -159,8 +159,11 @@ func (p *pages) progress(ctx context.Context, e *belay.Execution) (*belay.BulkPr
 		}
 	}
 	var progress belay.BulkProgress
-	if len(data) == 0 || json.Unmarshal(data, &progress) != nil || progress.Stage == "" {
+	if len(data) == 0 {
 		return nil, nil
+	}
+	if err := json.Unmarshal(data, &progress); err != nil || progress.Stage == "" {
+		return nil, nil //nolint:nilerr // the state of a bulk of another version; the page shows no progress
 	}
 	return &progress, nil
 }

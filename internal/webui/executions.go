@@ -121,7 +121,7 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	if f.Cursor != "" {
 		l.Newest = f.with(func(f *filter) { f.Cursor = "" })
 	}
-	l.Reload.read(f.Live)
+	l.Reload = l.Reload.reading(f.Live)
 	l.Reload.Start = f.with(func(f *filter) { f.Live = "on" })
 	l.Reload.Stop = f.with(func(f *filter) { f.Live = "off" })
 	return view{template: "executions", Title: "Executions", Page: l, Refresh: l.Reload.seconds(),
@@ -156,7 +156,7 @@ func parseFilter(q url.Values) (filter, error) {
 		Error: strings.TrimSpace(q.Get("error")), Key: q.Get("key"), Parent: q.Get("parent"),
 		Cursor: q.Get("cursor"), Live: q.Get("live"),
 	}
-	if err := f.parseLabels(q["label"]); err != nil {
+	if err := parseLabels(&f, q["label"]); err != nil {
 		return f, err
 	}
 	f.States = append(f.States, active)
@@ -185,8 +185,8 @@ func parseFilter(q url.Values) (filter, error) {
 	return f, err
 }
 
-// parseLabels reads labels in the form name=value. It ignores empty fields of the form.
-func (f *filter) parseLabels(all []string) error {
+// parseLabels sets the labels of a filter from texts in the form name=value. It ignores empty fields of the form.
+func parseLabels(f *filter, all []string) error {
 	for _, text := range all {
 		if strings.TrimSpace(text) == "" {
 			continue

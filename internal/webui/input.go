@@ -172,7 +172,7 @@ func compact(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil {
+	if err := e.Encode(v); err != nil {
 		return nil
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
@@ -270,6 +270,7 @@ func (f *inputField) about() string {
 		parts = append(parts, "Each line is an entry")
 	case jsonInput:
 		parts = append(parts, "JSON")
+	default:
 	}
 	if f.fallback != nil && f.kind != boolInput {
 		parts = append(parts, "The default is "+excerpt(string(f.fallback), 100))

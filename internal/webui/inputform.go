@@ -196,18 +196,17 @@ func (f *inputField) fits(v json.RawMessage) bool {
 // holds reports whether a value has the type that fill expects.
 func (f *inputField) holds(v json.RawMessage) bool {
 	switch f.kind {
-	case textInput, dateInput, timeInput:
+	case textInput:
 		text, ok := plainText(v)
-		switch err := error(nil); f.kind {
-		case textInput:
-			return ok && !strings.HasPrefix(text, "\n") // which HTML leaves out at the beginning of a textarea
-		case dateInput:
-			_, err = time.Parse(time.DateOnly, text)
-			return ok && err == nil
-		default:
-			_, err = time.Parse(seconds+"Z", text)
-			return ok && err == nil
-		}
+		return ok && !strings.HasPrefix(text, "\n") // which HTML leaves out at the beginning of a textarea
+	case dateInput:
+		text, ok := plainText(v)
+		_, err := time.Parse(time.DateOnly, text)
+		return ok && err == nil
+	case timeInput:
+		text, ok := plainText(v)
+		_, err := time.Parse(seconds+"Z", text)
+		return ok && err == nil
 	case numberInput:
 		return isNumber(string(v))
 	case boolInput:
@@ -217,8 +216,9 @@ func (f *inputField) holds(v json.RawMessage) bool {
 	case listInput, checkInput:
 		var list []json.RawMessage
 		return json.Unmarshal(v, &list) == nil && list != nil
+	default:
+		return false
 	}
-	return false
 }
 
 // fill sets the kind and the value of the field. v has the type of the kind, or is nil.
@@ -267,6 +267,7 @@ func (f *inputField) fill(x *field, v json.RawMessage) {
 		x.Options = append(x.Options, f.options(n)...)
 	case listInput, checkInput:
 		f.fillList(x, v)
+	case jsonInput: // a text of JSON, which the caller has written
 	}
 }
 
@@ -431,6 +432,7 @@ func (f *inputField) read(form url.Values) (json.RawMessage, string) {
 			return compact(text), "" // without the default, which the person has deleted
 		}
 		return f.absent()
+	default:
 	}
 	if text = strings.TrimSpace(text); text == "" {
 		return f.absent()
@@ -452,6 +454,7 @@ func (f *inputField) read(form url.Values) (json.RawMessage, string) {
 			return nil, "Choose one of the values."
 		}
 		return f.values[n], ""
+	default:
 	}
 	if !isNumber(text) {
 		return nil, "Write a number, as in 12 or 0.5."

@@ -146,7 +146,7 @@ func TestFilesOfAJob(t *testing.T) {
 			continue
 		}
 		d := a.header.Get("Content-Disposition")
-		if a.status == http.StatusOK && (strings.Trim(d, `atchmen; filw="_-.0123456789`+
+		if a.status == http.StatusOK && (strings.Trim(d, `; ="_-.0123456789`+
 			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || strings.Count(d, `"`) != 2) {
 			t.Errorf("%.40q: %s", stored, d)
 		}

@@ -41,8 +41,7 @@ type reload struct {
 // browser without JavaScript, a list reloads itself only with live=on.
 func reloadOf(u *url.URL) reload {
 	q := chosen(u.Query(), "cursor", "live", "resolution", "workflow", "fingerprint")
-	r := reload{Period: listPeriod}
-	r.read(q.Get("live"))
+	r := reload{Period: listPeriod}.reading(q.Get("live"))
 	at := u.EscapedPath()
 	r.Start, r.Stop = addressOf(at, q, "live", "on"), addressOf(at, q, "live", "off")
 	return r
@@ -62,7 +61,11 @@ func kept(
 	}
 }
 
-func (r *reload) read(live string) { r.Off, r.On = live == "off", live == "on" }
+// reading sets whether the page is kept up to date, as the parameter live of its address says.
+func (r reload) reading(live string) reload {
+	r.Off, r.On = live == "off", live == "on"
+	return r
+}
 
 // seconds is the time after which the page reloads itself in a browser without JavaScript; 0 for never.
 func (r reload) seconds() int {
@@ -87,7 +90,7 @@ func (p *pages) shared(build func(context.Context, *http.Request) (view, error))
 	return func(w http.ResponseWriter, r *http.Request) {
 		// Other requests may wait for the page, so the end of this one does not end the rendering.
 		ctx := context.WithoutCancel(r.Context())
-		p.press.print(sheetOf(r), func() printed { return p.make(ctx, r, build) }).write(w)
+		p.press.get(sheetOf(r), func() printed { return p.make(ctx, r, build) }).write(w)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestRequestsShareARendering(t *testing.T) {
 		read := func(s sheet, of string) {
 			all.Go(func() {
 				readers.Add(1)
-				bodies <- string(p.print(s, render(of)).body)
+				bodies <- string(p.get(s, render(of)).body)
 			})
 		}
 		read(mine, "mine")
@@ -142,21 +142,21 @@ func TestARenderingThatPanicsSpoilsOnlyItself(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			defer func() { _ = recover() }()
-			p.print(sheet{}, func() printed { time.Sleep(time.Second); panic("broken") })
+			p.get(sheet{}, func() printed { time.Sleep(time.Second); panic("broken") })
 		})
 		synctest.Wait()
 		all.Go(func() {
 			defer func() { _ = recover() }()
-			p.print(sheet{}, func() printed { panic("broken too") })
+			p.get(sheet{}, func() printed { panic("broken too") })
 		})
 		synctest.Wait()
 		all.Go(func() {
-			if got := p.print(sheet{}, func() printed { return printed{status: http.StatusOK} }); got.status != 500 {
+			if got := p.get(sheet{}, func() printed { return printed{status: http.StatusOK} }); got.status != 500 {
 				t.Errorf("status %d", got.status)
 			}
 		})
 		all.Wait()
-		if got := p.print(sheet{}, func() printed { return printed{status: http.StatusOK} }); got.status != 200 {
+		if got := p.get(sheet{}, func() printed { return printed{status: http.StatusOK} }); got.status != 200 {
 			t.Errorf("then status %d", got.status)
 		}
 	})

@@ -32,9 +32,9 @@ var spoiled = printed{
 	body: []byte("this page could not be made\n"),
 }
 
-// print returns the page that render makes. It calls the render of one of the requests that get the page. The first
+// get returns the page that render makes. It calls the render of one of the requests that get the page. The first
 // request that waits for an edition renders it.
-func (p *press) print(s sheet, render func() printed) *printed {
+func (p *press) get(s sheet, render func() printed) *printed {
 	p.mu.Lock()
 	w := p.works[s]
 	if w == nil {

@@ -216,8 +216,8 @@ func (p *pages) startAgain(ctx context.Context, s *starting, text string) error 
 		return nil
 	}
 	var in documentInput
-	if json.Unmarshal(e.Input, &in) != nil || in.Document == "" {
-		return nil
+	if err := json.Unmarshal(e.Input, &in); err != nil || in.Document == "" {
+		return nil //nolint:nilerr // no input of a document: the form shows it as JSON
 	}
 	s.input = in.Input
 	version, _ := strconv.Atoi(e.Labels[belay.LabelDocumentVersion])

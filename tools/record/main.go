@@ -9,6 +9,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -50,7 +51,7 @@ func record(to, dir, prompt, title string, args []string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, []byte(draw(prompt, title, lines)), 0o644)
+	return os.WriteFile(to, []byte(draw(prompt, title, lines)), 0o644) //nolint:gosec // a public picture
 }
 
 // chunk is output that arrived at one time, measured from the begin of the command.
@@ -66,7 +67,7 @@ func run(dir string, args []string) (all []chunk, err error) {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
 	defer master.Close()
-	cmd := exec.Command(args[0], args[1:]...)
+	cmd := exec.CommandContext(context.Background(), args[0], args[1:]...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, terminal, terminal, terminal
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "LANG=C.UTF-8", "NO_COLOR=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

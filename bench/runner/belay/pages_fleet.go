@@ -247,7 +247,7 @@ func (f *fleet) pages(ctx context.Context, r trial.Request, made filled) ([]webP
 	list := func(name, value string) string {
 		return "/executions?" + url.Values{name: {value}}.Encode()
 	}
-	const found = `class="list"`
+	const found = `class="list cards"`
 	all := []webPage{
 		{"overview", "/", "Overview"},
 		{"executions", "/executions", found},
@@ -273,6 +273,11 @@ func (f *fleet) pages(ctx context.Context, r trial.Request, made filled) ([]webP
 		{"execution running", x(named[3].ID, ""), "running"},
 		{"execution of a document", x(named[4].ID, ""), "each"},
 		{"execution with a long history", x(made.long, ""), "load"},
+		{"checkpoints of a long history", x(made.long, "/checkpoints"), "Checkpoints"},
+		{"bulk actions", "/bulks", "Bulk actions"},
+		{"audit", "/audit", "Audit"},
+		{"keys", "/keys", "Keys"},
+		{"form: start an execution", "/start", "Start an execution"},
 		{"execution with a long history, its begin", x(made.long, "?after=0"), "load"},
 		{"form: cancel an execution", x(named[2].ID, "/cancel"), "reason"},
 		{"dead letters", "/dead", "Dead letters"},

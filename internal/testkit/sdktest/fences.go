@@ -166,7 +166,8 @@ var fences = []testCase{
 		want(e, id, "done")
 		e.wantKinds(id, "submitted", "started", "step:step 0", "step:step 1", "step:step 2", "succeeded")
 		freeze := "freeze at " + (beat() + 10*time.Second).Truncate(time.Second).String()
-		if !slices.Equal(log, []string{freeze, "thaw at 1m2s"}) && !slices.Equal(log, []string{freeze, "thaw at 1m3s"}) &&
+		if !slices.Equal(log, []string{freeze, "thaw at 1m2s"}) &&
+			!slices.Equal(log, []string{freeze, "thaw at 1m3s"}) &&
 			!slices.Equal(log, []string{freeze, "thaw at 1m4s"}) {
 			e.Errorf("log %q, want %s", log, freeze)
 		}

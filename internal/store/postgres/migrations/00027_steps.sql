@@ -10,4 +10,4 @@ ALTER TABLE checkpoints ADD COLUMN took bigint, -- in microseconds
 ALTER TABLE runs ADD COLUMN steps text; -- JSON
 ALTER TABLE workers ADD COLUMN current text; -- JSON
 
-UPDATE meta SET oldest = greatest(oldest, 25);
+UPDATE meta SET oldest = 25;
