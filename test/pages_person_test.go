@@ -89,7 +89,7 @@ func TestALivePageLeavesThePersonAlone(t *testing.T) {
 	})()`)
 	b.do("back", chromedp.NavigateBack(), see(`input[name=workflow]`))
 	b.isLive()
-	b.do("stop", click(`.live`), chromedp.WaitNotPresent(chromedp.CSS(`script`)))
+	b.do("stop", click(`.live`), chromedp.WaitNotPresent(chromedp.CSS(`main[data-every]`)))
 }
 
 // Rule: a page that is not up to date says so: when the server is away, and when it hangs. The page becomes live again
