@@ -104,7 +104,9 @@ var addresses = regexp.MustCompile(`<a [^>]*href="(/[^"#]*)`)
 func addressesIn(page string) []string {
 	var all []string
 	for _, m := range addresses.FindAllStringSubmatch(page, -1) {
-		if a := html.UnescapeString(m[1]); !strings.HasPrefix(a, "/assets/") && !strings.HasPrefix(a, "/v1/") {
+		a := html.UnescapeString(m[1])
+		file := strings.HasPrefix(a, "/assets/") || strings.HasPrefix(a, "/v1/") || strings.Contains(a, "/files/")
+		if !file {
 			all = append(all, a)
 		}
 	}

@@ -45,7 +45,7 @@ func pages(ctx context.Context, r trial.Request) (s trial.Sample, err error) {
 	if err != nil {
 		return s, errors.Join(fmt.Errorf("start the workers: %w", err), f.stop(), server.stop())
 	}
-	all, err := f.pages(ctx, r, made)
+	all, err := f.pages(ctx, made)
 	if err == nil {
 		s, err = measurePages(ctx, r, server, all, f)
 	}

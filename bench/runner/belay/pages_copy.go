@@ -198,7 +198,8 @@ func openPostgres(ctx context.Context, r trial.Request) (*database, error) {
 		}
 		return err
 	}
-	return d, d.exec(ctx, "SET synchronous_commit = off")
+	err = d.exec(ctx, "SET synchronous_commit = off")
+	return d, err
 }
 
 func openSQLite(ctx context.Context, r trial.Request) (*database, error) {
@@ -223,7 +224,7 @@ func openSQLite(ctx context.Context, r trial.Request) (*database, error) {
 			if err != nil {
 				return nil, err
 			}
-			defer rows.Close() //nolint:errcheck // its error is that of Err
+			defer rows.Close() // its error is that of Err
 			for rows.Next() {
 				var s string
 				if err := rows.Scan(&s); err != nil {

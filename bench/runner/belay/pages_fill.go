@@ -109,7 +109,8 @@ func fillStore(ctx context.Context, r trial.Request) (made filled, err error) {
 	if err := errors.Join(err, b.Close()); err != nil {
 		return made, err
 	}
-	return made, copyTemplates(ctx, r, all, &made)
+	err = copyTemplates(ctx, r, all, &made)
+	return made, err
 }
 
 // makeTemplates runs the templates, and the execution with the long history.

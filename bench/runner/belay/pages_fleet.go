@@ -209,7 +209,7 @@ func (f *fleet) addTargets(ctx context.Context) error {
 }
 
 // pages lists the pages to request: every page of the web UI, and the list of executions with every filter.
-func (f *fleet) pages(ctx context.Context, r trial.Request, made filled) ([]webPage, error) {
+func (f *fleet) pages(ctx context.Context, made filled) ([]webPage, error) {
 	one := func(q belay.Filter) (e belay.Execution, err error) {
 		q.Limit = 1
 		page, err := f.calls.Executions(ctx, q)
