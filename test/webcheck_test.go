@@ -195,7 +195,9 @@ const beginTabs = `(() => {
 			seen.bad.push('the focus is out of view: ' + name);
 	}, true);
 	return window.tabs.all = [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, ' +
-		'textarea, summary, [tabindex="0"]')].filter(e => e.checkVisibility()), window.tabs.all.length;
+		'textarea, summary, [tabindex="0"]')].filter(e => e.checkVisibility()),
+		// each part of a date, and its calendar, has the focus in turn
+		window.tabs.all.length + 8 * document.querySelectorAll('input[type=date], input[type=datetime-local]').length;
 })()`
 
 const endTabs = `document.activeElement.blur(), tabs.bad.concat(tabs.all.filter(e => !tabs.seen.has(e)).map(
