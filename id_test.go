@@ -119,7 +119,7 @@ func TestASecretIsNotShown(t *testing.T) {
 	a := belay.Assignment{Lease: l}
 	var log bytes.Buffer
 	for _, h := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
-		slog.New(h).Info("m", slog.Any("", l), "lease", l, "secret", l.Secret, "assignment", a)
+		slog.New(h).With(slog.Any("", l)).Info("m", "lease", l, "secret", l.Secret, "assignment", a)
 	}
 	text, err := json.Marshal([]any{l, l.Secret, a})
 	if err != nil {

@@ -173,8 +173,9 @@ func (s *session) settle(r *run.Run) {
 		s.w.returned()
 	}
 	if err := r.Settle(); err != nil && belay.CodeOf(err) != belay.CodeLeaseLost {
-		s.w.o.Log.Error("the end of a run could not be saved; the store will release the execution",
-			slog.Any("", r.Assignment().Lease), "workflow", r.Assignment().Workflow, "error", err)
+		s.w.o.Log.With(slog.Any("", r.Assignment().Lease)).Error(
+			"the end of a run could not be saved; the store will release the execution",
+			"workflow", r.Assignment().Workflow, "error", err)
 	}
 	s.w.joined(r.ID())
 	s.forget(r)

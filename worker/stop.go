@@ -53,8 +53,9 @@ func (s *session) leave() (left int) {
 	for _, r := range s.runs() {
 		if !r.Over() {
 			left++
-			s.w.o.Log.Error("a function has not returned; its execution is not released before its lease expires",
-				slog.Any("", r.Assignment().Lease), "workflow", r.Assignment().Workflow, "ttl", s.ttl)
+			s.w.o.Log.With(slog.Any("", r.Assignment().Lease)).Error(
+				"a function has not returned; its execution is not released before its lease expires",
+				"workflow", r.Assignment().Workflow, "ttl", s.ttl)
 		}
 		r.Lose(&belay.Error{
 			Code: belay.CodeLeaseLost, Cause: belay.CauseExpired, Op: "stop worker " + s.w.o.Name,

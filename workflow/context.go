@@ -53,7 +53,7 @@ func Trace(ctx context.Context) belay.Trace {
 // LogAttr returns the attributes execution, token and worker of the run that ctx belongs to, with which Belay itself
 // writes log lines about runs; it is empty if ctx belongs to no run:
 //
-//	slog.InfoContext(ctx, "charged", workflow.LogAttr(ctx), "amount", amount)
+//	slog.With(workflow.LogAttr(ctx)).InfoContext(ctx, "charged", "amount", amount)
 func LogAttr(ctx context.Context) slog.Attr {
 	if r := run.From(ctx); r != nil {
 		return slog.Any("", r.Assignment().Lease)

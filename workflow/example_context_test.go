@@ -48,7 +48,8 @@ func ExampleToken() {
 func ExampleLogAttr() {
 	charge := func(ctx context.Context, _ any) (bool, error) {
 		var line bytes.Buffer
-		slog.New(slog.NewTextHandler(&line, nil)).InfoContext(ctx, "charged", workflow.LogAttr(ctx), "cents", 250)
+		log := slog.New(slog.NewTextHandler(&line, nil)).With(workflow.LogAttr(ctx))
+		log.InfoContext(ctx, "charged", "cents", 250)
 		_, about, _ := strings.Cut(line.String(), "msg=charged ")
 		return strings.HasPrefix(about, "execution=ex_") && strings.Contains(about, " token=1 worker=wk_"), nil
 	}

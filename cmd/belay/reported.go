@@ -41,7 +41,7 @@ func (r *reported) Accept(ctx context.Context, q belay.AcceptRequest) (belay.Acc
 func (r *reported) begin(all []belay.Assignment) {
 	for i := range all {
 		a := &all[i]
-		r.log.Info("run begins", slog.Any("", a.Lease), "workflow", a.Workflow, "attempt", a.Attempt)
+		r.log.With(slog.Any("", a.Lease)).Info("run begins", "workflow", a.Workflow, "attempt", a.Attempt)
 	}
 }
 

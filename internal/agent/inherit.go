@@ -27,8 +27,8 @@ func (b *bench) inherit(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil { // the salvaged work is kept even after this error
-		slog.WarnContext(ctx, "the workspace of an earlier run cannot be removed", workflow.LogAttr(ctx), "error",
-			err)
+		slog.With(workflow.LogAttr(ctx)).WarnContext(ctx, "the workspace of an earlier run cannot be removed",
+			"error", err)
 	}
 	kept, err := b.runner.Workspaces.Kept()
 	if err != nil {

@@ -74,7 +74,7 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 			}
 			frozenFor, err := s.storeNow(ctx, b, w, hold)
 			if err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "the changes of a running job could not be stored", workflow.LogAttr(ctx),
+				s.log.With(workflow.LogAttr(ctx)).WarnContext(ctx, "the changes of a running job could not be stored",
 					"error", err)
 			}
 			pause = max(s.every, freezeShare*frozenFor)
@@ -205,7 +205,7 @@ func (s *saver) emptyHomes(ctx context.Context) {
 			continue
 		}
 		if _, err := workflow.Artifact(ctx, c.Home, bytes.NewReader(nil)); err != nil {
-			s.log.WarnContext(ctx, "the stored HOME of a finished job could not be emptied", workflow.LogAttr(ctx),
+			s.log.With(workflow.LogAttr(ctx)).WarnContext(ctx, "the stored HOME of a finished job could not be emptied",
 				"error", err)
 		}
 	}

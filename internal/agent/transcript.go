@@ -45,7 +45,7 @@ func (t *transcript) tell(p Progress) {
 // Retrying reports that the workspace could not be prepared and that Belay tries again.
 func (t *transcript) Retrying(attempt int, why error) {
 	t.tell(Progress{Kind: "preparing", Name: fmt.Sprintf("fetching, attempt %d", attempt), Text: brief(why.Error())})
-	t.log.WarnContext(t.ctx, "a workspace is not ready yet", workflow.LogAttr(t.ctx), "attempt", attempt,
+	t.log.With(workflow.LogAttr(t.ctx)).WarnContext(t.ctx, "a workspace is not ready yet", "attempt", attempt,
 		"error", why)
 }
 
@@ -62,7 +62,7 @@ func (t *transcript) Started(Step) {
 // Held writes the description of the sandbox in which the agent runs to the log for operators.
 func (t *transcript) Held(by string) {
 	t.walls = by
-	t.log.InfoContext(t.ctx, "an agent runs", workflow.LogAttr(t.ctx), "held_by", by)
+	t.log.With(workflow.LogAttr(t.ctx)).InfoContext(t.ctx, "an agent runs", "held_by", by)
 }
 
 // Wrote parses standard output. It ignores standard error, whose text is meant only for people.

@@ -119,7 +119,7 @@ func (m *Manager) keep(ctx context.Context, name string, held bool) (bool, error
 			since.Add(keepTries).Format(time.RFC3339), err)
 	}
 	if err != nil {
-		slog.Error("a dead workspace is removed without its work, which could not be saved", runOf(o.ID),
+		slog.With(runOf(o.ID)).Error("a dead workspace is removed without its work, which could not be saved",
 			"tried_for", keepTries, "error", err)
 	}
 	return true, nil

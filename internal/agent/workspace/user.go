@@ -78,8 +78,8 @@ func (m *Manager) removeAbandonedOf(ctx context.Context, uid uint32) error {
 		saved, err := m.keep(ctx, e.Name(), true)
 		switch {
 		case err != nil: // the disk has space, since the new workspace was made; so later tries would fail too
-			slog.Error("a dead workspace is removed without its work, because a new run needs its user",
-				runOf(e.Name()), "error", err)
+			slog.With(runOf(e.Name())).Error(
+				"a dead workspace is removed without its work, because a new run needs its user", "error", err)
 			err = m.discard(root)
 		case saved:
 			err = m.discard(root)
