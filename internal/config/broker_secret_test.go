@@ -1,14 +1,11 @@
 package config_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/belaydev/belay/internal/config"
+	"github.com/belaydev/belay/internal/testkit/shown"
 )
 
 // Rule: neither package fmt, nor an encoder, nor a log shows a password of a configuration.
@@ -24,24 +21,9 @@ func TestPasswordsOfTheConfigurationAreNotShown(t *testing.T) {
 	if !strings.Contains(c.Broker.URL, password) || len(c.Agent.Logins) != 1 {
 		t.Fatal("the configuration has no password")
 	}
-	var out bytes.Buffer
-	for _, x := range []any{c, *c, c.Broker, &c.Broker, c.Agent, c.Agent.Logins} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-			fmt.Fprintf(&out, verb+"\n", x)
-		}
-		text, err := json.Marshal(x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Write(text)
-		slog.New(slog.NewTextHandler(&out, nil)).Info("m", "x", x)
-		slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "x", x)
-	}
-	shows := out.String()
-	if strings.Contains(shows, password) || strings.Contains(shows, fmt.Sprintf("%x", password)) {
-		t.Errorf("the password shows in\n%s", shows)
-	}
-	if !strings.Contains(out.String(), "mq.example.org") {
-		t.Errorf("the host does not show in\n%s", &out)
+	text := shown.Text(t, c, *c, c.Broker, &c.Broker, c.Agent, c.Agent.Logins)
+	shown.Hidden(t, text, password)
+	if !strings.Contains(text, "mq.example.org") {
+		t.Errorf("the host does not show in\n%s", text)
 	}
 }

@@ -285,6 +285,7 @@ var layers = map[string]layer{
 
 	// Tests only.
 	"internal/testkit/faultproxy":  {},
+	"internal/testkit/shown":       {},
 	"internal/testkit/gitwatch":    {},
 	"internal/testkit/exampletest": {down: []string{".", "client", "embedded", "internal/httpapi"}},
 	"internal/simulation":          {},
