@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,18 +114,12 @@ func placeOf(e *belay.AuditEntry) string {
 	return ""
 }
 
-// timeOf reads a time as the fields of a form and the API write it. A time without a zone is in UTC.
+// timeOf reads a time of a filter.
 func timeOf(name, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+	at, ok := readTime(text)
+	if !ok {
+		return at, &belay.Error{Code: belay.CodeMalformed, Message: name + " is " + strconv.Quote(excerpt(text, 60)) +
+			"; write a time like 2026-11-20 or 2026-11-20 08:00"}
 	}
-	layouts := []string{
-		time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateTime, time.DateOnly,
-	}
-	i := slices.IndexFunc(layouts, func(l string) bool { _, err := time.Parse(l, text); return err == nil })
-	if i < 0 {
-		return time.Time{}, &belay.Error{Code: belay.CodeMalformed, Message: name + " is " +
-			strconv.Quote(excerpt(text, 60)) + "; write a time like 2026-11-20 or 2026-11-20 08:00"}
-	}
-	return time.Parse(layouts[i], text)
+	return at, nil
 }

@@ -26,6 +26,8 @@ const (
 	mostDiffs = 3         // executions whose changed input a review shows
 	mostDiff  = 64 << 10  // the largest input that a review compares, in bytes
 	mostWhole = 200 << 10 // the largest indented input that a review compares
+	// mostInputLines is how many lines of the difference of an input a review shows.
+	mostInputLines = 500
 )
 
 // bulkFilterFields are the parameters that select executions or dead letters.
@@ -74,12 +76,9 @@ type bulkItem struct {
 // inputDiff is the change of the input of one execution.
 type inputDiff struct {
 	Execution exLink
-	Lines     []diffLine
+	Diff      *diffView // nil if Note says why there is none
 	Note      string
 }
-
-// diffLine is a line of a difference; Class is "added", "gone", "place" or empty.
-type diffLine struct{ Class, Text string }
 
 // newBulk shows the form of a bulk, its review, or starts the bulk and goes to its page.
 func (p *pages) newBulk(w http.ResponseWriter, r *http.Request) {
@@ -437,14 +436,14 @@ func (p *pages) diffs(ctx context.Context, b *belay.Bulk, first []belay.BulkItem
 		if whole && json.Unmarshal(before, &in) == nil {
 			before = in.Input
 		}
-		d.Lines, d.Note = inputDiffOf(before, b.Input, b.InputPatch)
+		d.Diff, d.Note = inputDiffOf(before, b.Input, b.InputPatch)
 		all = append(all, d)
 	}
 	return all, nil
 }
 
 // inputDiffOf returns the difference between an input and the same input after a change, or a note instead.
-func inputDiffOf(before, replace, patch json.RawMessage) (lines []diffLine, note string) {
+func inputDiffOf(before, replace, patch json.RawMessage) (d *diffView, note string) {
 	after := replace
 	if len(patch) > 0 {
 		var err error
@@ -463,20 +462,7 @@ func inputDiffOf(before, replace, patch json.RawMessage) (lines []diffLine, note
 	if text == "" {
 		return nil, "The input stays as it is."
 	}
-	for l := range strings.Lines(excerpt(text, maxPayload)) {
-		switch l = strings.TrimSuffix(l, "\n"); {
-		case strings.HasPrefix(l, "---"), strings.HasPrefix(l, "+++"), l == "":
-		case l[0] == '-':
-			lines = append(lines, diffLine{"gone", l})
-		case l[0] == '+':
-			lines = append(lines, diffLine{"added", l})
-		case l[0] == '@':
-			lines = append(lines, diffLine{"place", l})
-		default:
-			lines = append(lines, diffLine{"", l})
-		}
-	}
-	return lines, ""
+	return diffOf(excerpt(text, maxPayload), mostInputLines), ""
 }
 
 // indented returns JSON with sorted members, one in each line.

@@ -72,7 +72,7 @@ func (p *pages) checkpoints(ctx context.Context, r *http.Request) (view, error) 
 	if err != nil {
 		return view{}, err
 	}
-	d := &savedPageView{ID: id.String(), Workflow: excerpt(e.Workflow, maxLine), State: stateOf(&e)}
+	d := &savedPageView{ID: id.String(), Workflow: excerpt(nameOf(&e), maxLine), State: stateOf(&e)}
 	if err := p.savedOf(ctx, r.URL.Query().Get("after"), &e, d); err != nil {
 		return view{}, err
 	}

@@ -176,16 +176,11 @@ func duration(form url.Values, name string, to *belay.Duration) error {
 
 // momentOf reads a time of a field of the kind "time"; the zero time if it is empty.
 func momentOf(form url.Values, name string) (time.Time, error) {
-	text := strings.TrimSpace(form.Get(name))
-	if text == "" {
-		return time.Time{}, nil
+	at, ok := readTime(strings.TrimSpace(form.Get(name)))
+	if !ok {
+		return at, invalidField("a time has the form %s, in UTC", seconds)
 	}
-	for _, layout := range []string{seconds, "2006-01-02T15:04", time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, invalidField("a time has the form %s, in UTC", seconds)
+	return at, nil
 }
 
 func fillPause(form url.Values, c *belay.GateChange) (err error) {

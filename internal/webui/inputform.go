@@ -333,7 +333,7 @@ func (x *field) restore(form url.Values) {
 	}
 }
 
-// sent returns the values that a browser sends for a field that nobody has changed.
+// sent returns the values that a browser sends for an unchanged field.
 func (x *field) sent() []string {
 	switch x.Kind {
 	case "check":

@@ -128,12 +128,6 @@ type changesView struct {
 // download is a link to an artifact.
 type download struct{ Name, Address string }
 
-// diffView is a difference in lines.
-type diffView struct {
-	Lines []diffLine
-	More  string // says that the difference is longer
-}
-
 // job shows the transcript, the changes and the cost of a job.
 func (p *pages) job(ctx context.Context, r *http.Request) (view, error) {
 	e, err := p.jobOf(ctx, r)
@@ -150,7 +144,7 @@ func (p *pages) job(ctx context.Context, r *http.Request) (view, error) {
 	_ = json.Unmarshal(e.Output, &out) // as above
 	now := p.options.Now()
 	d := &jobPage{
-		ID: e.ID.String(), Workflow: excerpt(cmp.Or(e.Document(), e.Workflow), maxLine), State: stateOf(e),
+		ID: e.ID.String(), Workflow: excerpt(nameOf(e), maxLine), State: stateOf(e),
 		Summary: spans(why.Summary), Terms: jobTerms(e, &in, &out, now), Prompt: block(in.Prompt),
 	}
 	for _, s := range in.Steps[:min(len(in.Steps), 20)] {
@@ -379,32 +373,4 @@ func (p *pages) beginning(ctx context.Context, id belay.ExecutionID, name string
 		n = chunks[0].N + 1
 	}
 	return string(b[:most]), true, nil
-}
-
-// diffOf classifies the lines of a difference, and shows at most so many.
-func diffOf(text string, most int) *diffView {
-	d := &diffView{}
-	text = strings.TrimSuffix(text, "\n")
-	inside := false // a hunk, whose lines may begin like headers
-	for l := range strings.SplitSeq(text, "\n") {
-		if len(d.Lines) == most {
-			d.More = "The difference has more lines."
-			break
-		}
-		class := ""
-		switch {
-		case strings.HasPrefix(l, "@@"):
-			class, inside = "hunk", true
-		case strings.HasPrefix(l, "diff "):
-			class, inside = "file", false
-		case !inside:
-			class = "head"
-		case strings.HasPrefix(l, "+"):
-			class = "added"
-		case strings.HasPrefix(l, "-"):
-			class = "gone"
-		}
-		d.Lines = append(d.Lines, diffLine{class, excerpt(strings.TrimSuffix(l, "\r"), 500)})
-	}
-	return d
 }

@@ -158,7 +158,7 @@ func (p *pages) createKey(w http.ResponseWriter, r *http.Request) {
 		}})
 	case code == belay.CodeConflict:
 		p.showKeys(w, r, http.StatusConflict, keyPage{Failed: "This form was sent before. " +
-			excerpt(sentence(err), maxMessage) + " If nobody has this secret, revoke the key and make another."})
+			excerpt(sentence(err), maxMessage) + " If the secret is lost, revoke the key and make another."})
 	case code == belay.CodeInvalid:
 		p.keyForm(w, r, err)
 	default:

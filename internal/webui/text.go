@@ -252,3 +252,21 @@ func when(t, now time.Time) *moment {
 		Ago: ago, Exact: t.UTC().Format("2006-01-02 15:04:05.000 UTC"), ISO: t.UTC().Format("2006-01-02T15:04:05.000Z07:00"),
 	}
 }
+
+// timeLayouts are the forms in which people, fields of forms and the API write a time.
+var timeLayouts = []string{
+	time.RFC3339, seconds, "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly,
+}
+
+// readTime reads a time. A time without a zone is in UTC, and an empty text is the zero time.
+func readTime(text string) (at time.Time, ok bool) {
+	if text == "" {
+		return at, true
+	}
+	for _, layout := range timeLayouts {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, true
+		}
+	}
+	return at, false
+}
