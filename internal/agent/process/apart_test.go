@@ -77,7 +77,7 @@ func TestWallApart(t *testing.T) {
 		c.Insist = []Wall{WallApart}
 		var lines []string
 		for _, pid := range []string{"parent", strconv.Itoa(os.Getpid()), strconv.Itoa(other.Process.Pid)} {
-			lines = append(lines, "kill "+pid+" 9", "kill "+pid+" 19", "prlimit "+pid)
+			lines = append(lines, "killthread "+pid, "kill "+pid+" 9", "kill "+pid+" 19", "prlimit "+pid)
 			if pid != "parent" {
 				lines = append(lines, readAttacks(pid)...)
 			}

@@ -22,16 +22,17 @@ import (
 // attacks are the attempts of a hostile run, by name. Each function gets the arguments of one
 // attempt, and returns nil if the attack succeeds, or the reason why it fails.
 var attacks = map[string]func(args []string) error{
-	"meet":     meet,
-	"dial":     func(a []string) error { return dial(a[0], a[1]) },
-	"listen":   func(a []string) error { l, err := net.Listen(a[0], a[1]); return errors.Join(err, closed(l)) },
-	"datagram": datagram,
-	"fastopen": fastOpen,
-	"stream":   func(a []string) error { return stream(number(a[0]), a[1]) },
-	"socket":   func(a []string) error { return socket(number(a[0]), number(a[1])) },
-	"uring":    uring,
-	"fetch":    func(a []string) error { return fetch(a[0]) },
-	"kill":     func(a []string) error { return unix.Kill(number(a[0]), unix.Signal(number(a[1]))) },
+	"meet":       meet,
+	"dial":       func(a []string) error { return dial(a[0], a[1]) },
+	"listen":     func(a []string) error { l, err := net.Listen(a[0], a[1]); return errors.Join(err, closed(l)) },
+	"datagram":   datagram,
+	"fastopen":   fastOpen,
+	"stream":     func(a []string) error { return stream(number(a[0]), a[1]) },
+	"socket":     func(a []string) error { return socket(number(a[0]), number(a[1])) },
+	"uring":      uring,
+	"fetch":      func(a []string) error { return fetch(a[0]) },
+	"kill":       func(a []string) error { return unix.Kill(number(a[0]), unix.Signal(number(a[1]))) },
+	"killthread": func(a []string) error { return killThread(number(a[0])) },
 	"prlimit": func(a []string) error {
 		return unix.Prlimit(number(a[0]), unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
 	},
@@ -224,6 +225,27 @@ func fetch(url string) error {
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
 		return errors.New(r.Status)
+	}
+	return nil
+}
+
+// killThread tries to kill a process by a signal to each of its threads. The kernel asks for the
+// rights over the thread that a signal names.
+func killThread(pid int) error {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return err
+	}
+	sent := false
+	for _, t := range threads {
+		tid := number(t.Name())
+		sent = unix.Kill(tid, unix.SIGKILL) == nil || unix.Tgkill(pid, tid, unix.SIGKILL) == nil || sent
+	}
+	switch {
+	case !sent:
+		return unix.EPERM
+	case pid == 1:
+		return errors.New("the kernel ignores a signal that would end the first process of a namespace")
 	}
 	return nil
 }

@@ -89,9 +89,11 @@
 // A command inherits its walls from the thread that starts it. The supervisor has a thread that
 // only starts the command: this thread has its own mount namespace, is restricted by Landlock and
 // the filter, and has no capabilities. The supervisor's other threads see the machine as it is, and
-// can freeze, signal and count the run's processes. The supervisor and helpers are not dumpable,
-// nor is a program that calls [Undumpable]: a process of the same user cannot read the memory, the
-// environment and the descriptors of such a process.
+// can freeze, signal and count the run's processes. Landlock lets a process signal every thread of
+// its own domain, and the thread that starts the command is in the domain of the command. So where
+// Landlock alone protects the supervisor, "belay-limits" moves the command into an inner domain. The
+// supervisor and helpers are not dumpable, nor is a program that calls [Undumpable]: a process of
+// the same user cannot read the memory, the environment and the descriptors of such a process.
 //
 // # The mark
 //

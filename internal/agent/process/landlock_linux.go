@@ -107,6 +107,36 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	if l.sockets {
 		attr.Scoped |= unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
+	fd, err := newRuleset(attr)
+	if err != nil {
+		return -1, err
+	}
+	r := rules{fd: fd, handled: l.files, itself: l.itself}
+	if err := errors.Join(r.allowFiles(o), r.allowPort(l)); err != nil {
+		unix.Close(r.fd)
+		return -1, fmt.Errorf("make the rules of Landlock: %w", err)
+	}
+	return r.fd, nil
+}
+
+// enterInner puts the calling thread into a Landlock domain inside its present one. The inner domain
+// restricts nothing but signals, which cannot leave it.
+func enterInner() error {
+	// Each domain denies a rename or a link from one directory to another unless a rule allows it.
+	const refer = unix.LANDLOCK_ACCESS_FS_REFER
+	fd, err := newRuleset(unix.LandlockRulesetAttr{Handled_access_fs: refer, Scoped: unix.LANDLOCK_SCOPE_SIGNAL})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r := rules{fd: fd, handled: refer}
+	if err := r.allow("/", refer); err != nil {
+		return err
+	}
+	return restrict(fd)
+}
+
+func newRuleset(attr unix.LandlockRulesetAttr) (int, error) {
 	// An older kernel supports only the first fields of the structure, and requires zero in all
 	// further fields.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr),
@@ -114,12 +144,7 @@ func (l *landlocked) ruleset(o *order) (int, error) {
 	if errno != 0 {
 		return -1, fmt.Errorf("make the rules of Landlock: %w", errno)
 	}
-	r := rules{fd: int(fd), handled: l.files, itself: l.itself}
-	if err := errors.Join(r.allowFiles(o), r.allowPort(l)); err != nil {
-		unix.Close(r.fd)
-		return -1, fmt.Errorf("make the rules of Landlock: %w", err)
-	}
-	return r.fd, nil
+	return int(fd), nil
 }
 
 // restrict applies the rules to the calling thread and to every process that the thread starts.

@@ -83,7 +83,8 @@ func (s *supervisor) launch(gates *gates) *report {
 		program = nil
 	}
 	lock := landlockFor(o, s.contained())
-	lock.itself = o.Helper || len(s.bounds.rlimits) > 0
+	s.nest = lock.signals && !s.contained() && !o.ownUser()
+	lock.itself = o.Helper || len(s.bounds.rlimits) > 0 || s.nest
 	ruleset, err := lock.ruleset(o)
 	if err != nil {
 		return unstartable(err)

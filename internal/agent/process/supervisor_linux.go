@@ -30,6 +30,7 @@ type supervisor struct {
 	bounds  *bounds
 	walls   Walls
 	alarm   *time.Timer
+	nest    bool // the limiter enters a Landlock domain of its own
 
 	pid        int // the pid of the command
 	began      time.Time

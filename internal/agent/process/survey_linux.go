@@ -23,6 +23,11 @@ func (o *order) uid() int {
 	return os.Geteuid()
 }
 
+// ownUser reports whether the command runs as another user than its supervisor, and not as root.
+func (o *order) ownUser() bool {
+	return o.User != nil && o.User.UID != 0 && int(o.User.UID) != os.Geteuid()
+}
+
 // exposed returns a hidden path that Landlock cannot hide because the run may write in a directory
 // above that path: in Landlock a right over a directory applies to everything in the directory.
 func (o *order) exposed() string {
@@ -50,8 +55,7 @@ type facts struct {
 func survey(o *order, f facts) (Walls, *report) {
 	lock := f.landlock
 	w := Walls{
-		Isolation: o.Isolation, User: uint32(o.uid()), OwnUser: o.User != nil && o.User.UID != 0 &&
-			int(o.User.UID) != os.Geteuid(),
+		Isolation: o.Isolation, User: uint32(o.uid()), OwnUser: o.ownUser(),
 		Network: o.Network, Landlock: lock.abi, Covers: lock.covers(), Limits: f.limits,
 	}
 	if w.Covers == "" {
