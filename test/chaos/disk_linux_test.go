@@ -40,6 +40,9 @@ func (w *world) newTablespace() *disk {
 // noRoom is the text that PostgreSQL logs for each write that fails because the disk is full.
 const noRoom = "No space left on device"
 
+// unnoticed is how long the disk stays full beyond its time if no write has failed.
+const unnoticed = 6 * time.Second
+
 // fillDisk fills the database's disk for a while. The fault counts only if a write failed because
 // the disk was full.
 func (w *world) fillDisk(ctx context.Context, f fault) {
@@ -52,12 +55,18 @@ func (w *world) fillDisk(ctx context.Context, f fault) {
 	if err := fill(ballast); err != nil {
 		w.t.Errorf("fill the disk: %v", err)
 	}
-	for until := time.Now().Add(f.For); time.Now().Before(until); _ = pause(ctx, 50*time.Millisecond) {
+	// PostgreSQL writes into the space of former files for a while, so the disk stays full until
+	// PostgreSQL has noticed.
+	full := func() bool { return strings.Count(w.database.Log(), noRoom) > before }
+	for began := time.Now(); ctx.Err() == nil; _ = pause(ctx, 50*time.Millisecond) {
+		if took := time.Since(began); took > f.For && (full() || took > f.For+unnoticed) {
+			break
+		}
 		if err := fill(ballast); err != nil { // fills the space that PostgreSQL has freed since the last fill
 			w.t.Errorf("fill the disk: %v", err)
 		}
 	}
-	if strings.Count(w.database.Log(), noRoom) > before {
+	if full() {
 		w.fault("database's disk full")
 	}
 	if err := os.Remove(ballast); err != nil {
