@@ -394,6 +394,8 @@ func (r *Answer) judge(ctx context.Context, err error) error {
 	case r.TimedOut:
 		return fmt.Errorf("the agent ran out of time after %s",
 			(time.Duration(r.DurationMS) * time.Millisecond).Round(time.Millisecond))
+	case r.ExitCode < 0 && err != nil: // the code is unknown, and the error says why
+		return fmt.Errorf("the agent was lost: %w", err)
 	case r.ExitCode != 0:
 		why := []string{fmt.Sprintf("the agent ended with exit code %d", r.ExitCode)}
 		if r.Exceeded != "" {

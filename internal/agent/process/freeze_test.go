@@ -5,8 +5,10 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,4 +191,30 @@ func TestThawDoesNotContinueStoppedProcesses(t *testing.T) {
 			t.Error("the thaw has woken a process that had stopped itself")
 		}
 	})
+}
+
+// Rule: a request that reaches a supervisor which has ended costs no report on the end: the exit code
+// stays known, and Freeze and Thaw say that the tree has ended.
+func TestRequestsAtTheEnd(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		for i := range 60 {
+			c, _ := shell(t, kind, "exit 7")
+			c.ID = fmt.Sprintf("%s-%d", id(t), i)
+			tree := begin(t, t.Context(), c)
+			var errs error
+			for errs == nil {
+				errs = errors.Join(tree.Freeze(t.Context()), tree.Thaw(t.Context()))
+			}
+			tree.Kill(errTest) // as a caller does whose Thaw has failed
+			if r, err := wait(t, tree); r.Code != 7 || err != nil || !onlyDone(errs) {
+				t.Fatalf("%d: %+v, %v; a request failed with %v", i, r, err, errs)
+			}
+		}
+	})
+}
+
+// onlyDone reports whether each of the joined errors is os.ErrProcessDone.
+func onlyDone(errs error) bool {
+	joined, ok := errs.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost error joins
+	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !errors.Is(err, os.ErrProcessDone) })
 }

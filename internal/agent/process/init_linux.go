@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -116,13 +115,11 @@ func adopt() (*wire, error) {
 			unix.Close(fd)
 		}
 	}
-	f := os.NewFile(socketFD, "parent")
-	conn, err := net.FileConn(f)
-	_ = f.Close() // conn has a copy of the descriptor
+	parent, err := openWire(os.NewFile(socketFD, "parent"))
 	if err != nil {
 		return nil, fmt.Errorf("this program is started by belay, not by hand: %w", err)
 	}
-	return newWire(conn), nil
+	return parent, nil
 }
 
 // run supervises the tree until all processes of the tree have ended, and then reports the end.

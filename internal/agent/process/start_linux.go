@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -134,13 +133,9 @@ func (t *Tree) spawn() (err error) {
 	}
 	socket := os.NewFile(uintptr(pair[1]), "supervisor")
 	theirs = append(theirs, socket)
-	ours := os.NewFile(uintptr(pair[0]), "parent")
-	conn, err := net.FileConn(ours)
-	_ = ours.Close() // conn has a copy of the descriptor
-	if err != nil {
+	if t.wire, err = openWire(os.NewFile(uintptr(pair[0]), "parent")); err != nil {
 		return fmt.Errorf("make the supervisor's socket: %w", err)
 	}
-	t.wire = newWire(conn)
 
 	cmd := &exec.Cmd{
 		Path: ownPath,

@@ -253,7 +253,9 @@ func (t *Tree) serve(c call) {
 		c.reply <- nil
 		return
 	}
-	if err := t.wire.send(request{Do: c.do}, time.Second); err != nil {
+	// If the supervisor has ended, its last reports can still be unread. ask returns when the tree
+	// is done.
+	if err := t.wire.send(request{Do: c.do}, time.Second); err != nil && !errors.Is(err, syscall.EPIPE) {
 		c.reply <- fmt.Errorf("ask the supervisor: %w", err)
 		return
 	}
@@ -277,7 +279,8 @@ func (t *Tree) end(do verb, cause error) {
 	}
 	t.patience.Reset(bound)
 	if err := t.wire.send(request{Do: do}, time.Second); err != nil {
-		t.wire.conn.Close() // the supervisor also ends the tree when the socket is closed
+		// The supervisor also ends the tree when the socket is closed. Its last reports stay readable.
+		_ = t.wire.conn.CloseWrite()
 	}
 }
 

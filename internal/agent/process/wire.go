@@ -2,7 +2,10 @@ package process
 
 import (
 	"encoding/gob"
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/belaydev/belay/internal/host"
@@ -91,13 +94,23 @@ const (
 
 // wire is one end of the socket between parent and supervisor.
 type wire struct {
-	conn net.Conn
+	conn *net.UnixConn
 	enc  *gob.Encoder
 	dec  *gob.Decoder
 }
 
-func newWire(conn net.Conn) *wire {
-	return &wire{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}
+// openWire opens one end of the socket, and closes f, of which the wire has a copy.
+func openWire(f *os.File) (*wire, error) {
+	conn, err := net.FileConn(f)
+	_ = f.Close()
+	if err != nil {
+		return nil, err
+	}
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%T is no socket of the machine", conn), conn.Close())
+	}
+	return &wire{conn: socket, enc: gob.NewEncoder(socket), dec: gob.NewDecoder(socket)}, nil
 }
 
 // send sends a message. It returns an error if it cannot write the message in the given time.
