@@ -14,7 +14,8 @@ func TestATextIsNotShown(t *testing.T) {
 	const value = "hunter2hunter2"
 	type login struct{ User, Password secret.Text }
 	is := login{"jo-" + value, value}
-	for _, x := range []any{is.Password, is, &is, []login{is}, map[string]login{"a": is}, secret.Hidden{Name: "NAME", Value: value}} {
+	hidden := secret.Hidden{Name: "NAME", Value: value}
+	for _, x := range []any{is.Password, is, &is, []login{is}, map[string]login{"a": is}, hidden} {
 		text, err := yaml.Marshal(x)
 		if err != nil {
 			t.Fatal(err)

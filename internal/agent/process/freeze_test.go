@@ -215,6 +215,8 @@ func TestRequestsAtTheEnd(t *testing.T) {
 
 // onlyDone reports whether each of the joined errors is os.ErrProcessDone.
 func onlyDone(errs error) bool {
-	joined, ok := errs.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost error joins
-	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !errors.Is(err, os.ErrProcessDone) })
+	joined, ok := errs.(interface{ Unwrap() []error })
+	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool {
+		return !errors.Is(err, os.ErrProcessDone)
+	})
 }

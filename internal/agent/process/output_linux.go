@@ -57,7 +57,7 @@ func duplicate(f *os.File) (*os.File, error) {
 // to start.
 func (t *Tree) closeFiles() {
 	if t.wire != nil {
-		t.wire.conn.Close()
+		_ = t.wire.conn.Close()
 	}
 	if t.stdin != nil {
 		_ = t.stdin.Close()

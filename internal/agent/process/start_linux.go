@@ -220,7 +220,7 @@ func (t *Tree) sendOrder(ctx context.Context, o order) (report, error) {
 
 // abandon ends a supervisor whose command was not started or is not needed any more.
 func (t *Tree) abandon() {
-	t.wire.conn.Close() // the supervisor then kills all processes that it has started
+	_ = t.wire.conn.Close() // the supervisor then kills all processes that it has started
 	patience := time.NewTimer(slack)
 	defer patience.Stop()
 	select {

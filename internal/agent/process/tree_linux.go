@@ -166,12 +166,12 @@ func (t *Tree) watch(ctx context.Context) {
 		case c := <-t.calls:
 			t.serve(c)
 		case <-t.patience.C:
-			t.wire.conn.Close() // this also closes the channel reports
+			_ = t.wire.conn.Close() // this also closes the channel reports
 		}
 	}
 	t.clock.pause()
 	t.patience.Stop()
-	t.wire.conn.Close()
+	_ = t.wire.conn.Close()
 	survived := t.awaitSupervisor()
 	t.proxy.close(t.command.drain())
 	t.finish(delivered, stopReceiving)
