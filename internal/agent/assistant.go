@@ -55,6 +55,8 @@ type Prompt struct {
 	Stream bool `json:"stream,omitempty"`
 	// Metadata belongs to the caller; Belay does not interpret it.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// Continues is the job whose conversation and work the prompt continues; nil for a new conversation.
+	Continues *Continued `json:"continues,omitempty"`
 }
 
 // Answer is the result of an agent: the output of the workflow, even after a failure.
@@ -78,6 +80,7 @@ type Answer struct {
 	Resumed   bool     `json:"resumed,omitempty"`
 	Continued bool     `json:"continued,omitempty"`
 	Commit    string   `json:"commit,omitempty"`
+	Branch    string   `json:"branch,omitempty"`
 	Changes   *Changes `json:"changes,omitempty"`
 	// Notes list two kinds of things, with the reasons: parts of the repository that the workspace
 	// lacked, and network requests that were refused.
@@ -88,6 +91,8 @@ type Answer struct {
 	// Walls describes in one line the sandbox in which the agent ran.
 	Walls    string `json:"walls,omitempty"`
 	Exceeded string `json:"exceeded,omitempty"`
+	// Asked is the question with which a turn of the job has ended. The output of a job has none.
+	Asked *Question `json:"asked,omitempty"`
 }
 
 // Setup is the configuration of agents on a server.
@@ -96,6 +101,9 @@ type Setup struct {
 	// Resume is the command that continues the conversation of an interrupted run. If Resume is
 	// empty, the next run starts a new conversation with Command.
 	Resume Template
+	// Reply is the command that continues a conversation with a new message. If Reply is empty, the
+	// agent gets the message in a new conversation.
+	Reply Template
 	// Permissions is PermissionsAuto, PermissionsAll or PermissionsEdits; empty means
 	// PermissionsAuto. Only presets use it.
 	Permissions string
@@ -142,6 +150,9 @@ func NewSetup(name string, s Setup) (Setup, error) {
 			if len(s.Resume) == 0 {
 				s.Resume = p.resume
 			}
+			if len(s.Reply) == 0 {
+				s.Reply = p.reply
+			}
 		}
 		if s.Output == "" || s.Output == OutputAuto {
 			s.Output = p.output
@@ -159,6 +170,11 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	if len(s.Resume) > 0 {
 		if err := s.Resume.Check(); err != nil {
 			return s, fmt.Errorf("the command that continues a conversation (agent.resume_command): %w", err)
+		}
+	}
+	if len(s.Reply) > 0 && s.preset == nil {
+		if err := s.Reply.Check(); err != nil {
+			return s, fmt.Errorf("the command that continues a conversation with a message (agent.reply_command): %w", err)
 		}
 	}
 	if err := s.repositories().CheckNamed(); err != nil {
@@ -210,7 +226,10 @@ func (s *Setup) Check(p *Prompt) error {
 // its workspace.
 func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []byte, env map[string]string) {
 	template := s.Command
-	if t.continued {
+	switch {
+	case t.continued && t.message != "":
+		template = s.Reply
+	case t.continued:
 		template = s.Resume
 	}
 	if s.preset != nil {
@@ -220,10 +239,13 @@ func (s *Setup) command(p *Prompt, t talk, walled bool) (argv []string, stdin []
 			env = s.preset.freeEnv
 		}
 	}
-	if t.continued {
+	if t.continued && t.message == "" {
 		return template.Continue(p.Text, t.session), nil, env
 	}
-	argv, stdin = template.Fill(p.Text, t.session)
+	argv, stdin = template.Fill(t.message, t.session)
+	if t.continued && s.preset != nil {
+		stdin = input(t.id, t.session, t.message)
+	}
 	return argv, stdin, env
 }
 
@@ -303,6 +325,7 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 		runner: &Runner{
 			Workspaces: a.Workspaces, Limits: a.Limits, Seal: a.Seal, Walls: a.Walls, PrepareTimeout: a.PrepareTimeout,
 		},
+		name:  p.place(ctx),
 		allow: a.repositories().Check, foreign: p.Repo != a.Repo,
 		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
@@ -323,9 +346,11 @@ func (a *Assistant) secrets() (map[string]string, error) {
 }
 
 func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcript) (answer Answer, err error) {
-	if b.job.Repo != "" {
-		b.at, err = workflow.Step(ctx, "checkout", b.checkout)
-		if err != nil {
+	switch {
+	case p.Continues != nil:
+		b.at = checkout{Commit: p.Continues.Commit, Branch: p.Continues.Branch}
+	case b.job.Repo != "":
+		if b.at, err = workflow.Step(ctx, "checkout", b.checkout); err != nil {
 			return answer, err
 		}
 	}
@@ -335,42 +360,53 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	if err := b.inherit(ctx); err != nil {
 		return answer, err
 	}
+	if p.Continues != nil {
+		if err := b.takeOver(ctx, p.Continues); err != nil {
+			return answer, err
+		}
+	}
 	b.saver.before = b.saver.now
-	resumed := b.saver.before != (interrupted{})
-	b.more = make(map[string]string)
-	if resumed {
-		b.last = b.saver.now.Changes
-		b.more["BELAY_RESUMED"] = "1"
-	}
-	saved, err := workflow.Step(ctx, "agent", func(ctx context.Context) (Answer, error) {
-		result, err := a.converse(ctx, p, b, t, resumed)
-		answer = t.answer(result)
-		answer.Commit, answer.Resumed, answer.Notes = b.at.Commit, resumed, b.notes
-		if answer.Usage != nil {
-			workflow.AddCost(ctx, answer.Usage.Total())
-		}
-		if b.salvaged && errors.Is(context.Cause(ctx), workflow.ErrReleased) {
-			err = errors.Join(err, b.saver.released(ctx, result.Changes))
-		}
-		if err = answer.judge(ctx, err); err != nil && ctx.Err() == nil {
-			err = errors.Join(err, b.saver.restart(ctx))
-		}
-		return answer, err
-	})
-	if err != nil {
-		return answer, err
-	}
-	return saved, nil
+	b.saver.homes = len(a.Reply) > 0
+	return a.converse(ctx, p, b, t)
 }
 
-// converse starts a conversation with the agent, or continues the conversation of an earlier run.
-func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript, resumed bool) (StepResult,
-	error) {
+// take runs one turn.
+func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript, now *turn) (Answer, error) {
+	before := &b.saver.before
+	resumed := before.within(now.number)
+	if resumed && before.Asked != nil { // the turn has ended, but its end was not stored
+		return Answer{Commit: b.at.Commit, Branch: b.at.Branch, Asked: before.Asked}, nil
+	}
+	b.more = make(map[string]string)
+	if !before.none() {
+		b.last = before.Changes
+	}
+	if resumed {
+		b.more["BELAY_RESUMED"] = "1"
+	}
+	b.saver.turn = now.number
+	result, err := a.talkTo(ctx, p, b, t, now)
+	answer := t.answer(result)
+	answer.Commit, answer.Branch, answer.Resumed, answer.Notes = b.at.Commit, b.at.Branch, resumed, b.notes
+	if answer.Usage != nil {
+		workflow.AddCost(ctx, answer.Usage.Total())
+	}
+	if b.salvaged && errors.Is(context.Cause(ctx), workflow.ErrReleased) {
+		err = errors.Join(err, b.saver.released(ctx, result.Changes))
+	}
+	if err = answer.judge(ctx, err); err != nil && ctx.Err() == nil {
+		err = errors.Join(err, b.saver.restart(ctx))
+	}
+	return answer, err
+}
+
+// talkTo starts a conversation with the agent, or continues the conversation of an earlier run.
+func (a *Assistant) talkTo(ctx context.Context, p *Prompt, b *bench, t *transcript, now *turn) (StepResult, error) {
 	w, err := b.workspace(ctx)
 	if err != nil {
 		return StepResult{}, err
 	}
-	talk, err := a.talk(ctx, b, w, resumed)
+	talk, err := a.talk(ctx, p, b, w, now)
 	if err != nil {
 		return StepResult{}, err
 	}
@@ -378,7 +414,7 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 	b.stdin, b.saver.session = stdin, talk.session
 	maps.Copy(b.more, env)
 	t.talk = talk
-	if !a.named() {
+	if !a.named() && !talk.continued {
 		t.talk.session = ""
 	}
 	return b.step(ctx, 0, Step{Name: Prompted, Argv: argv})

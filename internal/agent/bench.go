@@ -25,6 +25,7 @@ type bench struct {
 	runner  *Runner
 	observe Observer
 	log     *workflow.Log
+	name    string                  // the name of the workspace's directory; empty for the id of the execution
 	allow   func(repo string) error // decides whether a repository may be used; nil allows every repository
 	foreign bool                    // a person other than the operator named the repository
 
@@ -263,8 +264,8 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	if err != nil {
 		return &Changes{Lost: err.Error()}
 	}
-	if !released && (b.saver != nil || i == len(b.job.Steps)-1) {
-		s.Home = nil // no later step or run needs HOME
+	if !released && !b.saver.keepsHome() && (b.saver != nil || i == len(b.job.Steps)-1) {
+		s.Home = nil // no later step, run or job needs HOME
 	}
 	if s.Empty() {
 		return nil

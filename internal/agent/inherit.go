@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ func (b *bench) inherit(ctx context.Context) error {
 	if b.job.Repo == "" {
 		return nil
 	}
-	place := workflow.Execution(ctx).String()
+	place := cmp.Or(b.name, workflow.Execution(ctx).String())
 	left := func(name string) bool { return name == place || earlier(ctx, name) != 0 }
 	err := b.runner.Workspaces.Settle(ctx, left)
 	if ctx.Err() != nil {

@@ -10,6 +10,9 @@ type preset struct {
 	// command starts a conversation and resume continues a conversation. In both commands,
 	// permissionPlace is replaced by the permission mode.
 	command, resume Template
+	// reply continues a conversation with a message, which the agent reads with its id from standard
+	// input. An agent ignores a message whose id it has seen before.
+	reply Template
 	// partial is the flag that makes the agent write each text in parts, as the text grows.
 	partial string
 	output  string
@@ -22,6 +25,9 @@ type preset struct {
 	// conversation is a shell script that gets the id of a conversation as "$1". The script prints
 	// "found" if the directory HOME contains that conversation and the agent can continue it.
 	conversation string
+	// message is a shell script that gets the id of a conversation as "$1" and the id of a message as
+	// "$2". The script prints "found" if the conversation has that message.
+	message string
 }
 
 // permissionPlace is the text in the commands of presets that is replaced by the permission mode.
@@ -31,6 +37,7 @@ var presets = map[string]*preset{
 	"claude": {
 		command: claude("--session-id", sessionPlace, "--", placeholder),
 		resume:  claude("--resume", sessionPlace, "--", goOn),
+		reply:   claude("--input-format", "stream-json", "--resume", sessionPlace),
 		partial: "--include-partial-messages",
 		output:  OutputStreamJSON,
 		env:     []string{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"},
@@ -39,6 +46,7 @@ var presets = map[string]*preset{
 		freeEnv: map[string]string{"IS_SANDBOX": "1"},
 		// Claude Code cannot resume a session that was interrupted before its first message.
 		conversation: `grep -qs '"type":"user"' "$HOME"/.claude/projects/*/"$1".jsonl && echo found`,
+		message:      `grep -Fqs "\"uuid\":\"$2\"" "$HOME"/.claude/projects/*/"$1".jsonl && echo found`,
 	},
 }
 

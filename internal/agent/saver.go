@@ -28,6 +28,8 @@ type saver struct {
 	saved       bool   // this run has stored changes
 	ended       bool   // the agent ended by itself, successfully
 	session     string // the conversation to which the changes belong
+	turn        int    // the number of the turn
+	homes       bool   // a later job may continue the conversation, and needs HOME
 	log         *slog.Logger
 
 	still chan struct{} // a mutex: a goroutine locks it while it freezes or ends the agent
@@ -46,6 +48,10 @@ type interrupted struct {
 	// Session is the id of a conversation that an earlier run began and that the run Run may have
 	// continued; empty if the run Run began without the changes of an earlier run.
 	Session string `json:"session,omitempty"`
+	// Turn is the number of the turn in which the run Run made the changes; 0 means firstTurn.
+	Turn int `json:"turn,omitempty"`
+	// Asked is the question with which that turn has ended; nil before its end.
+	Asked *Question `json:"asked,omitempty"`
 }
 
 // freezeShare limits how much an agent is slowed down: it is frozen for at most 1/freezeShare of
@@ -165,12 +171,26 @@ func (s *saver) freeName() string {
 
 // checkpoint stores the changes c as the changes with which the next run begins.
 func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
-	now := interrupted{c, workflow.Token(ctx), s.session}
+	return s.store(ctx, interrupted{Changes: c, Run: workflow.Token(ctx), Session: s.session, Turn: s.turn})
+}
+
+func (s *saver) store(ctx context.Context, now interrupted) error {
 	if err := workflow.Checkpoint(ctx, now); err != nil {
 		return err
 	}
 	s.now, s.saved = now, true
 	return nil
+}
+
+// ask stores the changes of a run whose agent has asked a question. The run that continues after the
+// answer begins with them. c is nil if the workspace is unchanged.
+func (s *saver) ask(ctx context.Context, c *Changes, q *Question) error {
+	if c == nil || !c.work() && c.Lost != "" && s.now.Changes != nil {
+		c = s.now.Changes
+	}
+	return s.store(ctx, interrupted{
+		Changes: c, Run: workflow.Token(ctx), Session: s.session, Turn: s.turn, Asked: q,
+	})
 }
 
 // released stores the changes of a run whose worker gives the execution back to the queue. c is nil
@@ -210,6 +230,9 @@ func (s *saver) emptyHomes(ctx context.Context) {
 		}
 	}
 }
+
+// keepsHome reports whether the changes at the end of the job have HOME.
+func (s *saver) keepsHome() bool { return s != nil && s.homes }
 
 func sumOf(s *workspace.Salvage) [sha256.Size]byte {
 	h := sha256.New()

@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -20,20 +19,22 @@ type talk struct {
 	session string
 	// continued says that an earlier run began the conversation.
 	continued bool
+	// message is the text that the agent gets; empty if the agent has got it before and only goes on.
+	message string
+	id      string // the id of the message
 }
 
 // sessionOf returns the id of the conversation that a run begins: a UUID of version 8, computed
 // from the run's id. So every run has a different conversation id, which need not be stored.
-func sessionOf(run belay.RunID) string {
-	u := sha256.Sum256([]byte("conversation of " + run.String()))
-	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
-}
+func sessionOf(run belay.RunID) string { return uuidOf("conversation of " + run.String()) }
 
 // sessions returns the ids of the conversations that the stored changes may contain, the newest
 // first. The run that made the changes either began its own conversation or continued the
 // conversation in Session.
 func (i *interrupted) sessions(id belay.ExecutionID) []string {
+	if i.Run == 0 { // the changes are those of another job
+		return []string{i.Session}
+	}
 	own := sessionOf(belay.RunID{Execution: id, Token: i.Run})
 	if i.Session == "" || i.Session == own {
 		return []string{own}
@@ -53,34 +54,63 @@ func (i *interrupted) oldestSession(id belay.ExecutionID) string {
 // run has the token run, began with the state i and made the changes c. If i is empty, the ended
 // run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
-	n := interrupted{Changes: c, Run: run}
-	if *i != (interrupted{}) {
+	n := interrupted{Changes: c, Run: run, Turn: i.Turn}
+	if !i.none() {
 		n.Session = i.oldestSession(id)
 	}
 	return n
+}
+
+// none reports whether there is no earlier run of the conversation.
+func (i *interrupted) none() bool { return *i == interrupted{} }
+
+// within reports whether the changes were made in the turn with the given number, so that the turn
+// was interrupted.
+func (i *interrupted) within(number int) bool {
+	return i.Run != 0 && max(i.Turn, firstTurn) == number
 }
 
 // talk decides whether this run continues the conversation of the earlier run whose changes this
 // run has taken over. This run continues the conversation if the agent has a command for that
 // purpose and the changes contain the conversation. talk does not check the changes of an agent
 // without a preset.
-func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, resumed bool) (talk, error) {
-	fresh := talk{session: sessionOf(workflow.RunID(ctx))}
-	id := workflow.Execution(ctx)
-	switch {
-	case !resumed, len(a.Resume) == 0:
-		return fresh, nil
-	case a.preset == nil:
-		return talk{b.saver.before.oldestSession(id), true}, nil
+func (a *Assistant) talk(ctx context.Context, p *Prompt, b *bench, w *workspace.Workspace, now *turn) (talk, error) {
+	before, id := &b.saver.before, workflow.Execution(ctx)
+	fresh := talk{
+		session: sessionOf(workflow.RunID(ctx)), message: now.whole(p), id: messageID(id, now.number),
 	}
-	for _, session := range b.saver.before.sessions(id) {
-		found, err := b.converses(ctx, w, a.preset.conversation, session)
+	interrupted := before.within(now.number)
+	switch {
+	case before.none():
+		return fresh, nil
+	case a.preset != nil:
+	case interrupted && len(a.Resume) > 0:
+		return talk{session: before.oldestSession(id), continued: true}, nil
+	case len(a.Reply) > 0 && before.oldestSession(id) != "":
+		return talk{before.oldestSession(id), true, now.message(p), fresh.id}, nil
+	default:
+		return fresh, nil
+	}
+	opening := now.number == firstTurn && p.Continues == nil // the conversation begins with the message
+	for _, session := range before.sessions(id) {
+		found, err := b.finds(ctx, w, a.preset.conversation, session)
 		if err != nil {
 			return fresh, fmt.Errorf("look for the conversation to continue: %w", err)
 		}
-		if found {
-			return talk{session, true}, nil
+		if !found {
+			continue
 		}
+		t := talk{session: session, continued: true}
+		if !opening {
+			got, err := b.finds(ctx, w, a.preset.message, session, fresh.id)
+			if err != nil {
+				return fresh, fmt.Errorf("look for the message in the conversation: %w", err)
+			}
+			if !got {
+				t.message, t.id = now.message(p), fresh.id
+			}
+		}
+		return t, nil
 	}
 	return fresh, nil
 }
@@ -90,13 +120,13 @@ func (a *Assistant) talk(ctx context.Context, b *bench, w *workspace.Workspace, 
 // new conversation.
 const searchTimeout = 10 * time.Second
 
-// converses reports whether the workspace contains the conversation with the id session. It runs a
-// preset's script to find out, in the same sandbox as the job's commands, because the script reads
-// files that the agent wrote.
-func (b *bench) converses(ctx context.Context, w *workspace.Workspace, script, session string) (bool, error) {
+// finds runs a preset's script that searches the files of the agent, and reports whether the script
+// has found what the arguments name. The script runs in the same sandbox as the job's commands,
+// because it reads files that the agent wrote.
+func (b *bench) finds(ctx context.Context, w *workspace.Workspace, script string, args ...string) (bool, error) {
 	var said bytes.Buffer
 	look, _ := b.runner.around(ctx, process.Command{
-		ID: workflow.RunID(ctx).String(), Args: []string{"sh", "-c", script, "sh", session}, Dir: w.Dir,
+		ID: workflow.RunID(ctx).String(), Args: append([]string{"sh", "-c", script, "sh"}, args...), Dir: w.Dir,
 		Inherit: process.Basics(), Env: map[string]string{"HOME": w.Home, "TMPDIR": w.Tmp}, User: w.User,
 		Limits:   b.runner.Limits,
 		Writable: b.runner.writable(w), Tmp: w.Tmp, Timeout: searchTimeout, Grace: -1,

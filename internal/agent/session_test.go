@@ -87,7 +87,7 @@ func TestClaudeConversationIsFoundByItsPrompt(t *testing.T) {
 		}
 	}
 	for session, want := range map[string]bool{"asked": true, "begun": false, "empty": false, "none": false} {
-		if got, err := b.converses(t.Context(), w, presets["claude"].conversation, session); got != want || err != nil {
+		if got, err := b.finds(t.Context(), w, presets["claude"].conversation, session); got != want || err != nil {
 			t.Errorf("%s: %v, %v", session, got, err)
 		}
 	}

@@ -115,8 +115,11 @@ func FuzzFill(f *testing.F) {
 // Rule: configured settings take precedence over the settings of a preset. A preset's command gets
 // the permission mode that the settings and the sandbox allow.
 func TestConfigurationOverridesPreset(t *testing.T) {
-	fresh, again := talk{session: "S"}, talk{"S", true}
+	fresh, again := talk{session: "S"}, talk{session: "S", continued: true}
 	line := func(s *Setup, p Prompt, t talk, walled bool) string {
+		if !t.continued {
+			t.message = p.Text
+		}
 		argv, stdin, env := s.command(&p, t, walled)
 		return strings.Join(append(argv, string(stdin), env["IS_SANDBOX"]), " ")
 	}

@@ -221,6 +221,11 @@ func (r *Run) DocumentVersions(ctx context.Context, name string) (belay.Document
 
 // Chunks reads a part of a log or artifact of this execution.
 func (r *Run) Chunks(name string, from int64, limit int) ([]belay.StoredChunk, error) {
-	q := belay.ChunkQuery{Execution: r.a.Lease.Execution, Name: name, From: from, Limit: limit}
+	return r.ChunksOf(r.a.Lease.Execution, name, from, limit)
+}
+
+// ChunksOf reads a part of a log or artifact of any execution.
+func (r *Run) ChunksOf(id belay.ExecutionID, name string, from int64, limit int) ([]belay.StoredChunk, error) {
+	q := belay.ChunkQuery{Execution: id, Name: name, From: from, Limit: limit}
 	return read(r.life, r, func(ctx context.Context) ([]belay.StoredChunk, error) { return r.s.Backend.Chunks(ctx, q) })
 }

@@ -113,7 +113,7 @@ func (m *vandalOfMessages) report(b *book, sent float64) {
 		promise.Quantiles(accepted), promise.Quantiles(picked))
 	fmt.Fprintf(os.Stdout, "after the last fault, scheduled to accepted: %s; settled %s after that fault; slow: %q\n",
 		promise.Quantiles(after), b.Settled.Sub(b.Healed).Round(10*time.Millisecond), slow)
-	m.calm = len(after) > 0
+	m.calm = len(after) > 10 // of a few runs, each may be near a fault of another kind
 	if messages < 50 || short() && messages < claims/10 || sent == 0 {
 		m.t.Errorf("only %d of %d runs came by messages", messages, messages+claims)
 	}
