@@ -28,6 +28,8 @@ const (
 	// AnswerLog has the agent's texts as they arrive, if the prompt came from a chat. If the output
 	// is not structured, the texts are the whole standard output.
 	AnswerLog = "answer"
+	// QuestionLog has one Question as JSON for each question of the agent.
+	QuestionLog = "questions"
 	// PhaseLog has one Phase as JSON for each run that started its command.
 	PhaseLog = "phase"
 )

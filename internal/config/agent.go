@@ -24,6 +24,12 @@ var agentKeys = []Key{
 		of: func(c *Config) kind {
 			return words{&c.Agent.ResumeCommand, `arguments, such as ["my-agent", "--resume", "{{session}}", "go on"]`}
 		}},
+	{Name: "agent.reply_command", Doc: "The command that continues the conversation {{session}} of an ended job " +
+		"with a new message, which replaces {{prompt}}, with the HOME of that job. If no argument has {{prompt}}, the " +
+		"command gets the message on standard input. Unless set, agent.command gets the message, and HOME is new.",
+		of: func(c *Config) kind {
+			return words{&c.Agent.ReplyCommand, `arguments, such as ["my-agent", "--resume", "{{session}}", "{{prompt}}"]`}
+		}},
 	{Name: "agent.preset", Doc: "An agent whose command is built in: claude, or none.",
 		of: func(c *Config) kind { return choice{&c.Agent.Preset, []string{noPreset, "claude"}} }},
 	{Name: "agent.permissions", Doc: "The actions that the agent of a preset may take without asking a person: " +

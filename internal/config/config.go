@@ -101,6 +101,7 @@ type Limits struct {
 type Agent struct {
 	Command       []string
 	ResumeCommand []string // empty to run Command again
+	ReplyCommand  []string // empty to run Command with the message
 	Preset        string   // none, or the name of a preset of internal/agent
 	Permissions   string   // the permissions that a preset gives to its agent: auto, all or edits
 	Output        string   // auto, plain or stream-json

@@ -29,7 +29,7 @@ type Execute struct {
 // Accepted is the response to a request for a job.
 type Accepted struct {
 	JobID  belay.ExecutionID `json:"job_id"`
-	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
+	Status string            `json:"status" enum:"queued,waiting,running,completed,failed,timeout,error"`
 }
 
 // maxTimeout is the largest timeout that a request may set.
@@ -66,20 +66,7 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		got, err = d.accept(r.Context(), p, r.Header.Get("Idempotency-Key"), d.o.Policy, e.Budget)
 	}
-	status := Queued
-	if err == nil && got.Replayed {
-		w.Header().Set("Idempotency-Replayed", "true")
-		var x belay.Execution
-		if x, err = d.b.Execution(r.Context(), got.ID); err == nil {
-			status = Status(&x, answerOf(&x))
-		}
-	}
-	if err != nil {
-		d.refuse(w, r, err)
-		return
-	}
-	w.Header().Set("Location", "/jobs/"+got.ID.String())
-	reply(w, http.StatusAccepted, Accepted{got.ID, status})
+	d.accepted(w, r, got, err)
 }
 
 // accept stores a job for a prompt, with a budget unless it is nil. If a job with the same key is already
@@ -87,9 +74,7 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy,
 	budget *belay.Budget) (belay.Submitted, error) {
 	if len(key) > belay.MaxName {
-		return belay.Submitted{}, &belay.Error{
-			Code: belay.CodeMalformed, Message: "an Idempotency-Key has 200 bytes at most",
-		}
+		return belay.Submitted{}, errLongKey
 	}
 	input, err := json.Marshal(&p)
 	if err != nil {
@@ -148,6 +133,9 @@ func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submi
 func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func(belay.ExecutionID), err error) {
 	if err := s.o.Setup.Admit(job.Input); err != nil {
 		return nil, err
+	}
+	if forges(job.Input) {
+		return nil, errContinues
 	}
 	return s.backlog.place(ctx, s.o.QueueDepth)
 }

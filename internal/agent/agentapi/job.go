@@ -20,6 +20,7 @@ import (
 // The statuses of a job.
 const (
 	Queued    = "queued"    // the job waits for a slot, or for its next attempt
+	Waiting   = "waiting"   // the agent has asked a question, and waits for the answer of a person
 	Running   = "running"   // a worker has the job: it prepares the workspace or runs the agent
 	Completed = "completed" // the agent succeeded
 	Failed    = "failed"    // the agent failed: its exit code, its own report, or a missing permission
@@ -35,7 +36,8 @@ const (
 
 // Status returns the status of a job whose execution is x:
 //
-//	pending, scheduled, waiting, paused                   queued
+//	pending, scheduled, paused                            queued
+//	waiting                                               waiting
 //	running                                               running
 //	succeeded                                             completed
 //	failed: the agent or its run ran out of time          timeout
@@ -46,8 +48,10 @@ const (
 // a is the execution's output; nil if the execution has no output.
 func Status(x *belay.Execution, a *agent.Answer) string {
 	switch x.State {
-	case belay.Pending, belay.Scheduled, belay.Waiting, belay.Paused:
+	case belay.Pending, belay.Scheduled, belay.Paused:
 		return Queued
+	case belay.Waiting:
+		return Waiting
 	case belay.Running:
 		return Running
 	case belay.Succeeded:
@@ -69,25 +73,27 @@ func Status(x *belay.Execution, a *agent.Answer) string {
 // Job is the JSON form of a job in responses.
 type Job struct {
 	JobID  belay.ExecutionID `json:"job_id" doc:"The id of the job and of its execution."`
-	Status string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
+	Status string            `json:"status" enum:"queued,waiting,running,completed,failed,timeout,error"`
 	Phase  string            `json:"phase,omitempty" enum:"preparing,working" doc:"Only while the job runs: its workspace is being prepared, or the agent works."`
 	Output string            `json:"output" doc:"The output of the agent so far, with standard error; the last MiB of it."`
 	// ExitCode, Result and Error are null while they are unknown.
-	ExitCode   *int            `json:"exit_code" nullable:"true" doc:"128+n after signal n, 124 after a timeout."`
-	Result     *string         `json:"result" nullable:"true" doc:"The agent's final text, or its standard output."`
-	Error      *string         `json:"error" nullable:"true"`
-	CreatedAt  time.Time       `json:"created_at"`
-	StartedAt  *time.Time      `json:"started_at" nullable:"true" doc:"The time at which the agent was first started; null before."`
-	FinishedAt *time.Time      `json:"finished_at" nullable:"true"`
-	Commit     string          `json:"commit,omitempty" doc:"The commit that was checked out."`
-	Changes    *agent.Changes  `json:"changes,omitempty" doc:"The artifacts with the changes."`
-	Usage      *agent.Usage    `json:"usage,omitempty"`
-	Denied     []string        `json:"denied,omitempty" doc:"The tools that the agent was not permitted to use."`
-	Session    string          `json:"session,omitempty" doc:"The id of the conversation with the agent."`
-	Resumed    bool            `json:"resumed,omitempty" doc:"The job was interrupted and continued with the work that it had done."`
-	Notes      []string        `json:"notes,omitempty" doc:"Parts of the repository that the workspace lacked and network requests that were refused, with the reasons."`
-	Walls      string          `json:"walls,omitempty" doc:"The sandbox in which the agent ran."`
-	Metadata   json.RawMessage `json:"metadata,omitempty"`
+	ExitCode   *int               `json:"exit_code" nullable:"true" doc:"128+n after signal n, 124 after a timeout."`
+	Result     *string            `json:"result" nullable:"true" doc:"The agent's final text, or its standard output."`
+	Error      *string            `json:"error" nullable:"true"`
+	CreatedAt  time.Time          `json:"created_at"`
+	StartedAt  *time.Time         `json:"started_at" nullable:"true" doc:"The time at which the agent was first started; null before."`
+	FinishedAt *time.Time         `json:"finished_at" nullable:"true"`
+	Commit     string             `json:"commit,omitempty" doc:"The commit that was checked out."`
+	Changes    *agent.Changes     `json:"changes,omitempty" doc:"The artifacts with the changes."`
+	Usage      *agent.Usage       `json:"usage,omitempty"`
+	Continues  *belay.ExecutionID `json:"continues,omitempty" doc:"The job whose conversation and work this job continues."`
+	Question   *agent.Question    `json:"question,omitempty" doc:"The question for which the job waits."`
+	Denied     []string           `json:"denied,omitempty" doc:"The tools that the agent was not permitted to use."`
+	Session    string             `json:"session,omitempty" doc:"The id of the conversation with the agent."`
+	Resumed    bool               `json:"resumed,omitempty" doc:"The job was interrupted and continued with the work that it had done."`
+	Notes      []string           `json:"notes,omitempty" doc:"Parts of the repository that the workspace lacked and network requests that were refused, with the reasons."`
+	Walls      string             `json:"walls,omitempty" doc:"The sandbox in which the agent ran."`
+	Metadata   json.RawMessage    `json:"metadata,omitempty"`
 }
 
 // answerOf returns the output of a job; nil if the job has no output.
@@ -109,6 +115,9 @@ func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	var p agent.Prompt
 	if json.Unmarshal(x.Input, &p) == nil {
 		j.Metadata = p.Metadata
+		if p.Continues != nil {
+			j.Continues = &p.Continues.Job
+		}
 	}
 	if a != nil && x.State.Terminal() {
 		j.Commit, j.Changes, j.Usage, j.Resumed = a.Commit, a.Changes, a.Usage, a.Resumed
@@ -223,7 +232,13 @@ func (d *endpoint) show(w http.ResponseWriter, r *http.Request, x *belay.Executi
 	const field = `"output":"`
 	// The strings before the field output contain no quotes, so the first match is the name of that
 	// field.
-	before, after, _ := bytes.Cut(jsonOf(jobOf(x, "", runs)).Bytes(), []byte(field))
+	j := jobOf(x, "", runs)
+	if j.Status == Waiting {
+		if j.Question, err = d.question(r.Context(), x.ID); err != nil {
+			return err
+		}
+	}
+	before, after, _ := bytes.Cut(jsonOf(j).Bytes(), []byte(field))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	_, err = w.Write(append(bytes.Clone(before), field...))

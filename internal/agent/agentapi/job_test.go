@@ -21,7 +21,7 @@ func TestStatusOfEveryState(t *testing.T) {
 		a     *agent.Answer
 		want  string
 	}{
-		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Queued},
+		{belay.Pending, nil, nil, Queued}, {belay.Scheduled, nil, nil, Queued}, {belay.Waiting, nil, nil, Waiting},
 		{belay.Paused, nil, nil, Queued},
 		// the execution waits between two attempts
 		{belay.Pending, failure(belay.ClassTransient), &agent.Answer{ExitCode: 1}, Queued},

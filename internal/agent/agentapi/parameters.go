@@ -21,6 +21,13 @@ type (
 		ID  belay.ExecutionID `path:"id" doc:"The job's id."`
 		Key string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: repeated, it is done once."`
 	}
+	replyParameters struct {
+		ID  belay.ExecutionID `path:"id" doc:"The newest job of the conversation."`
+		Key string            `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first job."`
+	}
+	answerParameters struct {
+		ID belay.ExecutionID `path:"id" doc:"The job's id."`
+	}
 	modelParameters struct {
 		Model string `path:"model" doc:"The name of the model."`
 	}

@@ -120,6 +120,25 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Stream:  true, Token: true, Events: log, Over: over, Handler: d.follow,
 		},
 		{
+			ID: "promptJob", Method: http.MethodPost, Path: "/jobs/{id}/prompt",
+			Summary: "Continue the conversation of a job",
+			Scopes:  submit,
+			Doc: "The new job has the work and the conversation of the job, which must have ended. A job can be " +
+				"continued once: reply to the newest job of a conversation. A repeated request with the same " +
+				"Idempotency-Key returns the first job.",
+			Request: reflect.TypeFor[replyParameters](), Headers: reflect.TypeFor[acceptedHeaders](),
+			Body: reflect.TypeFor[Reply](), Answer: accepted, Status: http.StatusAccepted,
+			Also: []int{http.StatusConflict}, Handler: d.prompt,
+		},
+		{
+			ID: "answerJob", Method: http.MethodPost, Path: "/jobs/{id}/answer",
+			Summary: "Answer the question of an agent",
+			Scopes:  submit, Doc: "The job continues with the answer. If a question is answered twice, the first answer counts.",
+			Request: reflect.TypeFor[answerParameters](), Headers: reflect.TypeFor[acceptedHeaders](),
+			Body: reflect.TypeFor[HumanAnswer](), Answer: accepted, Status: http.StatusAccepted,
+			Also: []int{http.StatusConflict}, Handler: d.answer,
+		},
+		{
 			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job",
 			Scopes: cancel, Request: reflect.TypeFor[cancelParameters](),
 			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,

@@ -1,0 +1,208 @@
+package agentapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/wire"
+)
+
+// Reply is the body of a request that continues the conversation of a job.
+type Reply struct {
+	Prompt         string          `json:"prompt" doc:"The next message to the agent."`
+	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
+	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
+	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget of the new job."`
+}
+
+// HumanAnswer is the body of a request that answers the question of an agent.
+type HumanAnswer struct {
+	Answer   string `json:"answer" doc:"The answer, at most 64 KiB."`
+	Question int    `json:"question,omitempty" doc:"The number of the question; the default is the newest."`
+}
+
+// prompt submits a job that continues the conversation and the work of another job. That job must
+// have ended, and no other job may continue it: so the messages of a conversation have one order.
+func (d *endpoint) prompt(w http.ResponseWriter, r *http.Request) {
+	var body Reply
+	err := decode(r, true, &body)
+	var x belay.Execution
+	if err == nil {
+		x, err = d.find(r)
+	}
+	var got belay.Submitted
+	if err == nil {
+		got, err = d.reply(r.Context(), &x, &body, r.Header.Get("Idempotency-Key"))
+	}
+	d.accepted(w, r, got, err)
+}
+
+func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, key string) (belay.Submitted, error) {
+	if len(key) > belay.MaxName {
+		return belay.Submitted{}, errLongKey
+	}
+	var last agent.Prompt
+	if err := json.Unmarshal(x.Input, &last); err != nil {
+		return belay.Submitted{}, fmt.Errorf("read the prompt of job %s: %w", x.ID, err)
+	}
+	e := Execute{
+		Prompt: body.Prompt, Repo: last.Repo, Ref: last.Ref, TimeoutSeconds: body.TimeoutSeconds, Metadata: body.Metadata,
+	}
+	p, err := e.prompt(&d.o.Setup)
+	if err == nil {
+		p.Continues, err = continued(x, &last)
+	}
+	if err != nil {
+		return belay.Submitted{}, err
+	}
+	if key != "" {
+		sum := sha256.Sum256([]byte(key))
+		p.Continues.Key = hex.EncodeToString(sum[:16])
+	}
+	// The idempotency key of the new execution belongs to the job that it continues, so the store
+	// accepts only one of two continuations.
+	got, err := d.accept(ctx, p, "continues "+x.ID.String(), d.o.Policy, body.Budget)
+	switch {
+	case belay.CodeOf(err) == belay.CodeIdempotencyMismatch, err == nil && got.Replayed && key == "":
+		return got, d.continuedBy(ctx, x.ID)
+	}
+	return got, err
+}
+
+// continued returns the data with which the next job continues the job x.
+func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
+	a := answerOf(x)
+	switch {
+	case !x.State.Terminal():
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: "the job has not ended yet: wait for its end, or " +
+			"answer its question with POST /jobs/" + x.ID.String() + "/answer"}
+	case p.Repo == "":
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: "the job has no repository, so Belay has not kept its " +
+			"work: send the message as a new prompt"}
+	case a == nil || a.Commit == "":
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: "the job has left nothing to continue, because its " +
+			"agent did not run: send the message as a new prompt"}
+	}
+	c := &agent.Continued{
+		Job: x.ID, First: x.ID, Session: a.Session, Commit: a.Commit, Branch: a.Branch, Changes: a.Changes,
+	}
+	if p.Continues != nil {
+		c.First = p.Continues.First
+	}
+	return c, nil
+}
+
+// continuedBy returns the error for a second continuation of a job.
+func (d *endpoint) continuedBy(ctx context.Context, id belay.ExecutionID) error {
+	page, err := d.b.Executions(ctx, belay.Filter{
+		Workflow: agent.Prompted, Key: "continues " + id.String(), Children: true, Limit: 1,
+	})
+	if err != nil {
+		return err
+	}
+	by := "another job"
+	if len(page.Executions) > 0 {
+		by = "job " + page.Executions[0].ID.String()
+	}
+	return &belay.Error{
+		Code: belay.CodeConflict, Message: "the conversation has already been continued by " + by + ": reply to that job",
+	}
+}
+
+var errLongKey = &belay.Error{Code: belay.CodeMalformed, Message: "an Idempotency-Key has 200 bytes at most"}
+
+// answer delivers the answer of a person to the question of an agent. If a question is answered
+// twice, the first answer counts.
+func (d *endpoint) answer(w http.ResponseWriter, r *http.Request) {
+	var body HumanAnswer
+	err := decode(r, true, &body)
+	var x belay.Execution
+	if err == nil {
+		x, err = d.find(r)
+	}
+	if err == nil {
+		err = d.deliver(r.Context(), &x, &body)
+	}
+	d.accepted(w, r, belay.Submitted{ID: x.ID, Replayed: true}, err)
+}
+
+func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanAnswer) error {
+	switch {
+	case strings.TrimSpace(body.Answer) == "":
+		return wrongField("answer", "the answer is empty")
+	case len(body.Answer) > agent.MaxAnswer:
+		return &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the answer has %d bytes; the limit is %d",
+			len(body.Answer), agent.MaxAnswer)}
+	case strings.ContainsRune(body.Answer, 0) || !utf8.ValidString(body.Answer):
+		return wrongField("answer", "the answer is not valid text")
+	case x.State.Terminal():
+		return &belay.Error{Code: belay.CodeConflict, Message: "the job has ended: continue it with POST /jobs/" +
+			x.ID.String() + "/prompt"}
+	}
+	q, err := d.question(ctx, x.ID)
+	if err != nil {
+		return err
+	}
+	if q == nil || body.Question != 0 && body.Question != q.Number {
+		return &belay.Error{Code: belay.CodeConflict, Message: "the agent does not ask this question"}
+	}
+	text, err := json.Marshal(body.Answer)
+	if err != nil {
+		return err
+	}
+	return d.b.Signal(ctx, belay.SignalRequest{
+		Execution: x.ID, Name: q.Signal(), Payload: text, Op: wire.OpOf(x.ID.String() + " " + q.Signal()),
+	})
+}
+
+// question returns the newest question of a job; nil if the agent has not asked any.
+func (s *Service) question(ctx context.Context, id belay.ExecutionID) (newest *agent.Question, err error) {
+	err = s.chunks(ctx, id, agent.QuestionLog, 0, func(c belay.StoredChunk) bool {
+		for line := range bytes.Lines(c.Data) {
+			var q agent.Question
+			if json.Unmarshal(line, &q) == nil && q.Number > 0 {
+				newest = &q
+			}
+		}
+		return true
+	})
+	return newest, err
+}
+
+// accepted answers a request that was accepted, or refuses it.
+func (d *endpoint) accepted(w http.ResponseWriter, r *http.Request, got belay.Submitted, err error) {
+	status := Queued
+	if err == nil && got.Replayed {
+		w.Header().Set("Idempotency-Replayed", "true")
+		var x belay.Execution
+		if x, err = d.b.Execution(r.Context(), got.ID); err == nil {
+			status = Status(&x, answerOf(&x))
+		}
+	}
+	if err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Location", "/jobs/"+got.ID.String())
+	reply(w, http.StatusAccepted, Accepted{got.ID, status})
+}
+
+// errContinues refuses a submission that forges the data of a continuation.
+var errContinues = &belay.Error{
+	Code: belay.CodeInvalid, Message: "a prompt continues a job only by POST /jobs/{id}/prompt",
+}
+
+// forges reports whether an input names a job to continue. Only the server does so.
+func forges(input json.RawMessage) bool {
+	var p agent.Prompt
+	return json.Unmarshal(input, &p) == nil && p.Continues != nil
+}

@@ -1,0 +1,105 @@
+package test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// says fails the test if the answer does not have the text.
+func (a answer) says(t *testing.T, text string) {
+	t.Helper()
+	if !strings.Contains(a.text, text) {
+		t.Errorf("want %q\n%s", text, a.text)
+	}
+}
+
+// reply continues the conversation of a job and returns the id of the new job.
+func (a agents) reply(id, prompt string) string {
+	a.api.t.Helper()
+	return a.want(http.StatusAccepted, "POST", "/jobs/"+id+"/prompt", `{"prompt":`+jsonText(prompt)+`}`).string("job_id")
+}
+
+// Rule: a reply continues the conversation and the work of a job in a directory of the same name, also on another
+// server, and a job can be continued only once.
+func TestAReplyContinuesAJob(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted(nil, "--agent-repo", p.repository())
+	first := a.wantEnd(a.ask("edit notes.txt one\ncommit first\nedit loose.txt left\nwhere"), "completed", 0.0)
+	a.server.signal(syscall.SIGKILL)
+	a.server.wait(patience)
+	a = p.assisted(nil, "--agent-repo", p.path("repo"))
+	id := first.string("job_id")
+	second := a.reply(id, "where\ngit log --format=%s\ncat loose.txt\nedit loose.txt more\nshow BELAY_RESUMED")
+	got := a.wantEnd(second, "completed", 0.0)
+	where := strings.TrimSpace(first.string("result"))
+	if want := where + "\nfirst\n"; !strings.HasPrefix(got.string("result"), want) ||
+		!strings.HasSuffix(got.string("result"), "left\n\n") || got.string("continues") != id {
+		t.Errorf("want %q\n%s", want, got.text)
+	}
+	a.want(http.StatusConflict, "POST", "/jobs/"+id+"/prompt", `{"prompt":"where"}`).says(t, second)
+	third := a.wantEnd(a.reply(second, "cat loose.txt\nwhere"), "completed", 0.0)
+	if third.string("result") != "left\nmore\n"+where+"\n" {
+		t.Errorf("%s", third.text)
+	}
+	if commits, _ := third.at("changes", "commits").(float64); commits != 1 {
+		t.Errorf("the changes are %v", third.at("changes"))
+	}
+	a.stop()
+}
+
+// Rule: only the server decides from which job a job inherits work.
+func TestAContinuationCannotBeForged(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted(nil, "--agent-repo", p.repository())
+	victim := a.wantEnd(a.ask("edit secret.txt s3cret"), "completed", 0.0).string("job_id")
+	forged := `{"prompt":"cat secret.txt","repo":` + jsonText(p.path("repo")) + `,"continues":{"job":"` + victim +
+		`","first":"` + victim + `","commit":"HEAD","changes":{"patch":"step-1.patch"}}}`
+	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", `{"workflow":"agent","input":`+forged+`}`).
+		says(t, "POST /jobs/{id}/prompt")
+	a.want(http.StatusUnprocessableEntity, "POST", "/execute", forged)
+	r := p.belay("submit", "agent", "--input", forged)
+	if r.code == 0 {
+		t.Errorf("belay submit accepted it\n%s", r)
+	}
+	a.stop()
+}
+
+// wrote reports whether the model has written a file.
+func wrote(d dialogue) bool {
+	return slices.ContainsFunc(d.calls, func(c call) bool { return c.tool == "Write" })
+}
+
+// Rule: Claude Code gets a reply in its conversation, after the server was restarted, and gets it only once.
+func TestClaudeGetsRepliesInItsConversation(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	m := newModel(t, func(d dialogue) move {
+		last := d.prompts[len(d.prompts)-1]
+		if strings.HasPrefix(last, "write ") && !wrote(d) {
+			return move{"", "Write", map[string]any{"file_path": workspaceOf(d) + "/new.txt", "content": "written\n"}}
+		}
+		return move{text: "Done: " + last}
+	})
+	a := p.serveClaude(m, "--agent-permissions", "all")
+	first := a.wantEnd(a.ask("write it"), "completed", 0.0)
+	a.stop()
+	a = p.serveClaude(m, "--agent-permissions", "all")
+	id := first.string("job_id")
+	for _, text := range []string{"second", "third"} {
+		got := a.wantEnd(a.reply(id, text), "completed", 0.0)
+		id = got.string("job_id")
+		if got.string("result") != "Done: "+text || got.string("session") != first.string("session") {
+			t.Errorf("%s", got.text)
+		}
+	}
+	talks := m.talks()
+	if got := talks[len(talks)-1].prompts; !slices.Equal(got, []string{"write it", "second", "third"}) {
+		t.Errorf("the model got the prompts %q", got)
+	}
+	a.stop()
+}
