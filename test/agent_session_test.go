@@ -103,3 +103,69 @@ func TestClaudeGetsRepliesInItsConversation(t *testing.T) {
 	}
 	a.stop()
 }
+
+// Rule: an agent asks a person through its MCP server or through belay agent ask. The job waits without a slot and
+// without a process, the answer arrives after the server was restarted, and the agent continues its conversation.
+func TestClaudeAsksAPerson(t *testing.T) {
+	t.Parallel()
+	users(t, func(t *testing.T, p *place) {
+		m := newModel(t, func(d dialogue) move {
+			switch {
+			case len(d.calls) == 0:
+				return move{
+					"", "Write", map[string]any{"file_path": workspaceOf(d) + "/new.txt", "content": "written\n"},
+				}
+			case len(d.calls) == 1:
+				return move{"", "mcp__belay__ask_human", map[string]any{"question": "May I go on?"}}
+			}
+			return move{text: "The person said: " + d.prompts[len(d.prompts)-1]}
+		})
+		args := []string{"--agent-permissions", "all", "--agent-max-concurrency", "1"}
+		a := p.serveClaude(m, args...)
+		id := a.ask("work")
+		until(t, "the job waits", func() bool { return a.job(id).string("status") == "waiting" })
+		got := a.job(id)
+		if q, ok := got.at("question").(map[string]any); !ok || q["text"] != "May I go on?" {
+			t.Fatalf("%s", got.text)
+		}
+		a.wantHealth(false, 0, 1, 1)
+		a.want(http.StatusConflict, "POST", "/jobs/"+id+"/prompt", `{"prompt":"x"}`).says(t, "/answer")
+		a.stop()
+		a = p.serveClaude(m, args...)
+		a.want(http.StatusConflict, "POST", "/jobs/"+id+"/answer", `{"answer":"yes","question":2}`)
+		a.want(http.StatusAccepted, "POST", "/jobs/"+id+"/answer", `{"answer":"yes, go on"}`)
+		got = a.wantEnd(id, "completed", 0.0)
+		if !strings.Contains(got.string("result"), "The answer is: yes, go on") {
+			t.Errorf("%s", got.text)
+		}
+		if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch, "+written") {
+			t.Errorf("the job's patch is %q", patch)
+		}
+		talks := m.talks()
+		if last := talks[len(talks)-1]; last.prompts[0] != "work" || len(last.calls) != 2 {
+			t.Errorf("the model got %+v", last)
+		}
+		a.stop()
+	})
+}
+
+// Rule: an agent without a command that continues a conversation asks too: it is started again with the same prompt,
+// and gets the answer to the same question at once.
+func TestAnAgentAsksWithACommand(t *testing.T) {
+	t.Parallel()
+	users(t, func(t *testing.T, p *place) {
+		script := `set -e; test -e begun.txt || echo begun > begun.txt; a=$("$BELAY_BIN" agent ask "Which colour?"); ` +
+			`b=$("$BELAY_BIN" agent ask "And which size?"); echo "$a $b"; cat begun.txt`
+		a := p.assisted([]string{`BELAY_AGENT_COMMAND=["sh","-c",` + jsonText(script) + `,"sh","{{prompt}}"]`},
+			"--agent-repo", p.repository())
+		id := a.ask("work")
+		for _, text := range []string{"red", "large"} {
+			until(t, "the job waits", func() bool { return a.job(id).string("status") == "waiting" })
+			p.belay("agent", "answer", id, text).want(0)
+		}
+		if got := a.wantEnd(id, "completed", 0.0); got.string("result") != "red large\nbegun\n" {
+			t.Errorf("%s", got.text)
+		}
+		a.stop()
+	})
+}

@@ -26,7 +26,8 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 	}
 	repos := repositories(c)
 	s, err := agent.NewSetup(preset, agent.Setup{
-		Command: a.Command, Resume: a.ResumeCommand, Reply: a.ReplyCommand, Permissions: a.Permissions, Output: a.Output, Env: a.Env,
+		Command: a.Command, Resume: a.ResumeCommand, Reply: a.ReplyCommand,
+		Permissions: a.Permissions, Output: a.Output, Env: a.Env,
 		Timeout: a.Timeout, Grace: a.Grace,
 		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials, Elsewhere: elsewhere,
 	})

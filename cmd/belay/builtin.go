@@ -89,7 +89,7 @@ func (b *builtins) agents(ctx context.Context, setup agent.Setup) (w *worker.Wor
 	w = b.worker("agents of "+b.name, a.Concurrency)
 	worker.Register(w, agent.Prompted, (&agent.Assistant{
 		Setup: setup, Workspaces: r.Workspaces, Seal: r.Seal, Limits: r.Limits, Walls: r.Walls, Walled: r.Walled,
-		PrepareTimeout: r.PrepareTimeout, Save: a.Save, Log: b.log,
+		PrepareTimeout: r.PrepareTimeout, Tool: r.tool, Save: a.Save, Log: b.log,
 	}).Run)
 	return w, func() {
 		if locks := r.Workspaces.Locks(); locks.Count > 0 {
@@ -112,6 +112,7 @@ func (b *builtins) worker(name string, most int) *worker.Worker {
 type jobs struct {
 	*agent.Runner
 	users process.Range
+	tool  string // the path of this program for jobs; empty if jobs have none
 }
 
 // sweep removes the workspaces of processes that have died. It keeps the workspaces of living
@@ -181,6 +182,9 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	}
 	if j.Walls, err = wallsOf(cfg, visibilityOf(cfg, data, command, users != nil, secrets...)); err != nil {
 		return nil, err
+	}
+	if j.tool, err = giveTool(j, dir); err != nil {
+		log.Warn("agents cannot ask people", "error", err)
 	}
 	spaces.Hidden, spaces.Readable = j.Walls.Hidden, j.Walls.Readable
 	return j, testSandbox(ctx, j.Runner, log)

@@ -172,7 +172,8 @@ func (a *app) root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colours, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		a.runCommand(), a.submitCommand(), a.lsCommand(), a.getCommand(), a.tasksCommand(), a.logsCommand(),
+		a.runCommand(), a.submitCommand(), a.agentCommand(), a.mcpCommand(),
+		a.lsCommand(), a.getCommand(), a.tasksCommand(), a.logsCommand(),
 		a.watchCommand(), a.topCommand(),
 		a.explainCommand(), a.runsCommand(),
 		a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.forkCommand(), a.signalCommand(),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/desk"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/workflow"
@@ -176,7 +177,8 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	}
 	if len(s.Reply) > 0 && s.preset == nil {
 		if err := s.Reply.Check(); err != nil {
-			return s, fmt.Errorf("the command that continues a conversation with a message (agent.reply_command): %w", err)
+			return s, fmt.Errorf("the command that continues a conversation with a message (agent.reply_command): %w",
+				err)
 		}
 	}
 	if err := s.repositories().CheckNamed(); err != nil {
@@ -294,6 +296,9 @@ type Assistant struct {
 	Walled bool
 	// PrepareTimeout has the same meaning as in Runner.
 	PrepareTimeout time.Duration
+	// Tool is the path of the program belay for the jobs, with which agents ask people; empty if the
+	// jobs have none.
+	Tool string
 	// Save is the interval at which the changes of a working agent are stored with its execution; 0
 	// means that they are stored only when the agent ends.
 	Save time.Duration
@@ -387,11 +392,22 @@ func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript
 		b.more["BELAY_RESUMED"] = "1"
 	}
 	b.saver.turn = now.number
+	b.clerk = &clerk{ctx: ctx, turn: *now, questions: t.questions, tell: t.tell}
 	result, err := a.talkTo(ctx, p, b, t, now)
 	answer := t.answer(result)
 	answer.Commit, answer.Branch, answer.Resumed, answer.Notes = b.at.Commit, b.at.Branch, resumed, b.notes
 	if answer.Usage != nil {
 		workflow.AddCost(ctx, answer.Usage.Total())
+	}
+	if q := b.clerk.question(); q != nil && ctx.Err() == nil {
+		if answer.Session != "" {
+			b.saver.session = answer.Session // an agent may have chosen another id than Belay
+		}
+		if err := b.saver.ask(ctx, result.Changes, q); err != nil {
+			return answer, err
+		}
+		answer.Asked = q
+		return answer, nil
 	}
 	if b.salvaged && errors.Is(context.Cause(ctx), workflow.ErrReleased) {
 		err = errors.Join(err, b.saver.released(ctx, result.Changes))
@@ -415,6 +431,12 @@ func (a *Assistant) talkTo(ctx context.Context, p *Prompt, b *bench, t *transcri
 	argv, stdin, env := a.command(p, talk, a.Walled)
 	b.stdin, b.saver.session = stdin, talk.session
 	maps.Copy(b.more, env)
+	if a.Tool != "" {
+		b.more["BELAY_BIN"] = a.Tool
+		if a.preset != nil {
+			argv = a.preset.withTools(argv, a.Tool, desk.Path(w.Tmp))
+		}
+	}
 	t.talk = talk
 	if !a.named() && !talk.continued {
 		t.talk.session = ""

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/desk"
 	"github.com/belaydev/belay/internal/agent/process"
 	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/secret"
@@ -36,6 +37,7 @@ type bench struct {
 	secrets func() (map[string]string, error)
 	more    map[string]string // additional variables
 	saver   *saver
+	clerk   *clerk // nil if the command cannot ask
 
 	at       checkout // the result of the step checkout
 	last     *Changes // the changes after the last finished step
@@ -144,8 +146,24 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	if err != nil {
 		return process.Result{}, err
 	}
-	within, over := b.saver.command(ctx)
+	within, halt, over := b.saver.command(ctx)
 	defer over()
+	hold := new(brake)
+	if b.clerk != nil {
+		d, err := b.clerk.open(w)
+		if err != nil {
+			return process.Result{}, err
+		}
+		defer d.Close()
+		env[desk.Variable] = d.Path()
+		b.clerk.begin(halt, func() (bool, error) {
+			if b.job.Repo == "" {
+				return false, nil
+			}
+			_, err := b.saver.storeNow(ctx, b, w, hold)
+			return true, err
+		})
+	}
 	command, refused := b.runner.around(ctx, process.Command{
 		ID: workflow.RunID(ctx).String(), Args: s.Argv, Dir: w.Dir, Stdin: b.stdin,
 		Inherit: append(process.Basics(), b.job.Env...), Env: env, User: w.User, Limits: b.runner.Limits,
@@ -170,7 +188,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 		h.Held(tree.Describe())
 	}
 	outgrown := b.watch(ctx, w, tree)
-	hold := &brake{tree: tree}
+	hold.begin(tree)
 	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, fenced) }, func() { hold.release(ctx, fenced) })
 	defer remove()
 	saved := b.saver.begin(ctx, b, w, hold)
@@ -252,12 +270,12 @@ func (b *bench) write(stream process.Stream, p []byte) {
 
 // salvage stores the changes in the workspace as artifacts of the execution. The names of the
 // artifacts begin with "step-" and the number i of the step. If the worker gives the execution back
-// to the queue, they begin with an unused name instead.
+// to the queue, or if the agent has asked a question, they begin with an unused name instead.
 func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Changes {
 	if b.job.Repo == "" {
 		return nil
 	}
-	released := b.saver != nil && errors.Is(context.Cause(ctx), workflow.ErrReleased)
+	released := b.saver != nil && (errors.Is(context.Cause(ctx), workflow.ErrReleased) || b.clerk.question() != nil)
 	ctx = context.WithoutCancel(ctx)
 	s, err := b.runner.Workspaces.Salvage(ctx, w)
 	b.salvaged = true

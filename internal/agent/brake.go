@@ -16,9 +16,8 @@ type frozen interface {
 
 // brake keeps a tree of processes frozen while at least one reason to freeze the tree exists.
 type brake struct {
-	tree frozen
-
 	mu      sync.Mutex
+	tree    frozen // nil before the command starts
 	reasons map[reason]bool
 }
 
@@ -30,6 +29,15 @@ const (
 	salvaging reason = "its workspace is being salvaged"
 )
 
+// begin gives the brake the tree of a command that has started.
+func (b *brake) begin(tree frozen) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tree = tree
+}
+
+var errNotStarted = errors.New("the command has not started")
+
 // hold adds a reason and freezes the tree. If the tree cannot be frozen, the reason still counts
 // until release removes it.
 func (b *brake) hold(ctx context.Context, why reason) error {
@@ -39,6 +47,9 @@ func (b *brake) hold(ctx context.Context, why reason) error {
 		b.reasons = make(map[reason]bool)
 	}
 	b.reasons[why] = true
+	if b.tree == nil {
+		return errNotStarted
+	}
 	return b.tree.Freeze(context.WithoutCancel(ctx))
 }
 
@@ -48,7 +59,7 @@ func (b *brake) release(ctx context.Context, why reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.reasons, why)
-	if len(b.reasons) > 0 {
+	if len(b.reasons) > 0 || b.tree == nil {
 		return
 	}
 	if err := b.tree.Thaw(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, os.ErrProcessDone) {

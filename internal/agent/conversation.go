@@ -146,7 +146,9 @@ func artifactOf(ctx context.Context, id belay.ExecutionID, name string) (data []
 		}
 		for _, c := range chunks {
 			if data, from = append(data, c.Data...), c.N+1; len(data) > belay.MaxArtifact {
-				return nil, &belay.Error{Code: belay.CodePayloadTooLarge, Message: "the artifact " + name + " is too large"}
+				return nil, &belay.Error{
+					Code: belay.CodePayloadTooLarge, Message: "the artifact " + name + " is too large",
+				}
 			}
 		}
 		switch {
@@ -183,6 +185,7 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 			return saved, nil
 		}
 		b.remove(ctx)
+		b.place = nil
 		text, err := workflow.WaitSignal[string](ctx, saved.Asked.Signal())
 		if err != nil {
 			return saved, err
@@ -192,6 +195,7 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 		if err := b.renew(ctx); err != nil {
 			return saved, err
 		}
+		t.renew()
 	}
 }
 
@@ -201,7 +205,7 @@ func (b *bench) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.place, b.salvaged, b.saver.ended, b.saver.saved = nil, false, false, false
+	b.salvaged, b.saver.ended, b.saver.saved = false, false, false
 	b.saver.now, b.saver.before = now, now
 	return nil
 }

@@ -31,7 +31,8 @@ func (b *bench) prepare(ctx context.Context) (*workspace.Workspace, error) {
 		ref = b.at.Branch // the source's HEAD may have moved to another branch since the first run
 	}
 	spec := workspace.Spec{
-		ID: workflow.RunID(ctx).String(), Place: cmp.Or(b.name, workflow.Execution(ctx).String()), Repo: b.job.Repo, Ref: ref,
+		ID:    workflow.RunID(ctx).String(),
+		Place: cmp.Or(b.name, workflow.Execution(ctx).String()), Repo: b.job.Repo, Ref: ref,
 		Commit: b.at.Commit, Allow: b.allow,
 		Unfinished: b.last != nil, Foreign: b.foreign,
 	}

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/belaydev/belay/internal/agent/desk"
 )
 
 // preset is the built-in configuration of a known agent program.
@@ -28,6 +31,8 @@ type preset struct {
 	// message is a shell script that gets the id of a conversation as "$1" and the id of a message as
 	// "$2". The script prints "found" if the conversation has that message.
 	message string
+	// tools returns the arguments that give the agent the tools of an MCP server.
+	tools func(config string) []string
 }
 
 // permissionPlace is the text in the commands of presets that is replaced by the permission mode.
@@ -47,6 +52,12 @@ var presets = map[string]*preset{
 		// Claude Code cannot resume a session that was interrupted before its first message.
 		conversation: `grep -qs '"type":"user"' "$HOME"/.claude/projects/*/"$1".jsonl && echo found`,
 		message:      `grep -Fqs "\"uuid\":\"$2\"" "$HOME"/.claude/projects/*/"$1".jsonl && echo found`,
+		tools: func(config string) []string {
+			return []string{
+				"--mcp-config", config, "--allowedTools",
+				"mcp__belay__ask_human,mcp__belay__checkpoint,mcp__belay__report",
+			}
+		},
 	},
 }
 
@@ -63,6 +74,23 @@ const goOn = "You were interrupted: your process was ended from outside. This is
 
 // Presets returns the names of the presets.
 func Presets() []string { return []string{"claude"} }
+
+// withTools adds the MCP server of Belay to the arguments of the agent: the program tool, which
+// reaches the worker through the socket.
+func (p *preset) withTools(argv []string, tool, socket string) []string {
+	type server struct {
+		Command string            `json:"command"`
+		Args    []string          `json:"args"`
+		Env     map[string]string `json:"env"`
+	}
+	config, err := json.Marshal(map[string]map[string]server{"mcpServers": {
+		"belay": {tool, []string{"mcp"}, map[string]string{desk.Variable: socket}},
+	}})
+	if err != nil {
+		return argv // cannot happen, because all values are texts
+	}
+	return slices.Insert(slices.Clone(argv), 1, p.tools(string(config))...)
+}
 
 // mode returns the name of the permission mode: p.free if the agent may use every tool, else the
 // mode in which it may only edit files.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -31,6 +32,8 @@ type saver struct {
 	turn        int    // the number of the turn
 	homes       bool   // a later job may continue the conversation, and needs HOME
 	log         *slog.Logger
+
+	storing sync.Mutex // one goroutine at a time stores changes
 
 	still chan struct{} // a mutex: a goroutine locks it while it freezes or ends the agent
 	last  [sha256.Size]byte
@@ -94,6 +97,8 @@ func (s *saver) begin(ctx context.Context, b *bench, w *workspace.Workspace, hol
 
 // storeNow stores the present changes of the workspace, and returns how long the agent was frozen.
 func (s *saver) storeNow(ctx context.Context, b *bench, w *workspace.Workspace, hold *brake) (time.Duration, error) {
+	s.storing.Lock()
+	defer s.storing.Unlock()
 	began := time.Now()
 	got, err := s.read(ctx, b, w, hold)
 	frozenFor := time.Since(began)
@@ -137,17 +142,19 @@ func (s *saver) read(ctx context.Context, b *bench, w *workspace.Workspace, hold
 // command returns the context with which the command runs. The context ends when ctx ends. If the
 // agent is frozen at that moment, the context ends after the thaw, because a cancelled frozen tree
 // would be killed without its grace period.
-func (s *saver) command(ctx context.Context) (context.Context, func()) {
+// halt ends the context in the same way with another cause.
+func (s *saver) command(ctx context.Context) (inner context.Context, halt func(cause error), over func()) {
 	if s == nil {
-		return ctx, func() {}
+		return ctx, func(error) {}, func() {}
 	}
 	inner, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
+	halt = func(cause error) {
 		s.still <- struct{}{}
-		end(context.Cause(ctx))
+		end(cause)
 		<-s.still
-	})
-	return inner, func() {
+	}
+	stop := context.AfterFunc(ctx, func() { halt(context.Cause(ctx)) })
+	return inner, halt, func() {
 		stop()
 		end(nil)
 	}

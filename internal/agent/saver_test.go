@@ -64,7 +64,7 @@ func TestFrozenCommandIsAskedToEndAfterTheThaw(t *testing.T) {
 		s := newSaver(time.Minute, nil)
 		why := errors.New("cancelled")
 		ctx, end := context.WithCancelCause(t.Context())
-		command, over := s.command(ctx)
+		command, _, over := s.command(ctx)
 		defer over()
 		s.still <- struct{}{}
 		end(why)

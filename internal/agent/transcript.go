@@ -14,25 +14,36 @@ import (
 // that clients read.
 type transcript struct {
 	silent
-	ctx      context.Context
-	log      *slog.Logger
-	reader   *reader
-	progress *workflow.Log
-	phase    *workflow.Log
-	said     *workflow.Log // nil if the prompt did not come from a chat
-	talk     talk
-	walls    string
+	ctx       context.Context
+	log       *slog.Logger
+	form      string
+	reader    *reader
+	progress  *workflow.Log
+	phase     *workflow.Log
+	questions *workflow.Log
+	said      *workflow.Log // nil if the prompt did not come from a chat
+	talk      talk
+	walls     string
 }
 
 func newTranscript(ctx context.Context, form string, chat bool) *transcript {
-	t := &transcript{ctx: ctx, progress: workflow.Output(ctx, ProgressLog), phase: workflow.Output(ctx, PhaseLog)}
-	var said func([]byte)
+	t := &transcript{ctx: ctx, progress: workflow.Output(ctx, ProgressLog), phase: workflow.Output(ctx, PhaseLog),
+		questions: workflow.Output(ctx, QuestionLog)}
+	t.form = form
 	if chat {
 		t.said = workflow.Output(ctx, AnswerLog)
+	}
+	t.renew()
+	return t
+}
+
+// renew makes the transcript ready for the output of another command.
+func (t *transcript) renew() {
+	var said func([]byte)
+	if t.said != nil {
 		said = func(p []byte) { _, _ = t.said.Write(p) } // Close returns the error of an earlier Write
 	}
-	t.reader = newReader(form, t.tell, said)
-	return t
+	t.reader = newReader(t.form, t.tell, said)
 }
 
 func (t *transcript) tell(p Progress) {
@@ -89,7 +100,7 @@ func (t *transcript) answer(r StepResult) Answer {
 }
 
 func (t *transcript) close() error {
-	err := errors.Join(t.progress.Close(), t.phase.Close())
+	err := errors.Join(t.progress.Close(), t.phase.Close(), t.questions.Close())
 	if t.said != nil {
 		err = errors.Join(err, t.said.Close())
 	}

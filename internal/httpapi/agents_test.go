@@ -70,6 +70,17 @@ func pretend(ctx context.Context, p agent.Prompt) (agent.Answer, error) {
 	case "wait":
 		<-ctx.Done()
 		return agent.Answer{}, context.Cause(ctx)
+	case "ask":
+		q := agent.Question{Number: 1, Text: "May I?"}
+		log := workflow.Output(ctx, agent.QuestionLog)
+		if _, err := log.Write([]byte(`{"number":1,"text":"May I?"}` + "\n")); err != nil {
+			return agent.Answer{}, err
+		}
+		if err := log.Flush(); err != nil {
+			return agent.Answer{}, err
+		}
+		text, err := workflow.WaitSignal[string](ctx, q.Signal())
+		return agent.Answer{Text: text, Isolation: "none"}, err
 	case "fail":
 		return agent.Answer{}, belay.Permanent(errors.New("the agent did not want to"))
 	}
@@ -99,6 +110,38 @@ func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
 	}
 }
 
+// conversation continues a job, and answers a question.
+func (w *walker) conversation(job string) {
+	w.t.Helper()
+	w.step(409, "POST", job+"/prompt", `{"prompt": "more"}`) // it has no repository
+	first := w.step(202, "POST", "/execute", `{"prompt": "one", "repo": "https://example.org/a.git"}`)["location"].(string)
+	w.step(200, "GET", first+"?wait=20", "")
+	next := w.step(202, "POST", first+"/prompt", `{"prompt": "two"}`, "Idempotency-Key", "p")["location"].(string)
+	if again := w.step(202, "POST", first+"/prompt", `{"prompt": "two"}`, "Idempotency-Key", "p"); again["location"] != next {
+		w.t.Errorf("the repetition found %v, not %s", again["location"], next)
+	}
+	w.step(409, "POST", first+"/prompt", `{"prompt": "two"}`)
+	w.step(409, "POST", first+"/prompt", `{"prompt": "other"}`, "Idempotency-Key", "p")
+	w.step(422, "POST", first+"/prompt", `{"prompt": ""}`)
+	w.step(422, "POST", first+"/prompt", `{"prompt": "x", "repo": "y"}`)
+	w.step(404, "POST", "/jobs/nonsense/prompt", `{"prompt": "x"}`)
+	w.step(200, "GET", next+"?wait=20", "")
+	w.step(409, "POST", next+"/answer", `{"answer": "yes"}`)
+	asks := w.step(202, "POST", "/execute", `{"prompt": "ask"}`)["location"].(string)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for !strings.Contains(string(w.do("GET", asks, "").body), `"question":{"number":1,"text":"May I?"}`) {
+		<-look.C
+	}
+	w.step(409, "POST", asks+"/prompt", `{"prompt": "x"}`)
+	w.step(409, "POST", asks+"/answer", `{"answer": "yes", "question": 2}`)
+	w.step(422, "POST", asks+"/answer", `{"answer": ""}`)
+	w.step(400, "POST", asks+"/answer", `{"answer": "a\u0000b"}`)
+	w.step(413, "POST", asks+"/answer", `{"answer": "`+strings.Repeat("x", agent.MaxAnswer+1)+`"}`)
+	w.step(202, "POST", asks+"/answer", `{"answer": "yes"}`)
+	w.step(200, "GET", asks+"?wait=20", "")
+}
+
 func (w *walker) jobs() {
 	w.t.Helper()
 	const full = `{"prompt": "hello", "metadata": {"a": [1]}, "timeout_seconds": 30, "budget": {"cost": 12.5}}`
@@ -125,6 +168,7 @@ func (w *walker) jobs() {
 	w.step(409, "POST", job+"/cancel", "")
 	w.step(404, "GET", "/jobs/ex_0000000000000000000000000b", "")
 	w.step(404, "GET", "/jobs/nonsense", "")
+	w.conversation(job)
 	failed := w.step(202, "POST", "/execute", `{"prompt": "fail"}`)["location"].(string)
 	w.step(200, "GET", failed+"?wait=20", "")
 	w.step(200, "GET", failed+"/log", "")

@@ -178,9 +178,12 @@ var layers = map[string]layer{
 	"internal/secretref": {down: []string{".", "internal/reach", "internal/secret"}},
 	// The proxy through which jobs reach the network.
 	"internal/agent/egress": {down: []string{"internal/reach"}},
+	// The socket through which a job asks people, and the tools with which an agent uses it.
+	"internal/agent/desk": {modules: []string{"github.com/modelcontextprotocol/go-sdk", "golang.org/x/sys"}},
 	"internal/agent": {
 		down: []string{
-			".", "workflow", "worker", "internal/secret", "internal/agent/process", "internal/agent/workspace",
+			".", "workflow", "worker", "internal/run", "internal/secret", "internal/agent/desk",
+			"internal/agent/process", "internal/agent/workspace",
 		},
 	},
 
@@ -262,6 +265,7 @@ var layers = map[string]layer{
 	"cmd/belay": {
 		down: []string{
 			".", "embedded", "client", "workflow", "worker", "internal/host", "internal/run", "internal/agent",
+			"internal/agent/desk",
 			"internal/agent/process", "internal/agent/workspace", "internal/agent/egress", "internal/agent/agentapi",
 			"internal/bulk/runner", "internal/catalog", "internal/config", "internal/definition",
 			"internal/definition/runner", "internal/definition/tasks", "internal/diff", "internal/httptask",

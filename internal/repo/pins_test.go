@@ -23,6 +23,7 @@ var direct = map[string]string{
 	"go.yaml.in/yaml/v3":                                              "belay.yaml and documents, strict, with line numbers",
 	"github.com/expr-lang/expr":                                       "the expressions of documents, typed and with a budget",
 	"github.com/netresearch/go-cron":                                  "the cron expressions of schedules; only its parser and its calendar in UTC",
+	"github.com/modelcontextprotocol/go-sdk":                          "the tools of agents: the Model Context Protocol over stdio",
 	"golang.org/x/time":                                               "rate limits",
 	"golang.org/x/sys":                                                "process supervision, clocks that count suspend",
 	"github.com/google/go-cmp":                                        "tests: differences a person can read",

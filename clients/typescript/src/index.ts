@@ -24,7 +24,7 @@ export { Documents, type Document, type DocumentIf, type DocumentVersion, type D
 export { gate, Gates, type CircuitBreaker, type Gate, type GateKind, type GatePause, type GateWhy, type ResourceTerms } from "./gates.js";
 export { Notifications, type NotificationTarget, type NotificationTargetTerms } from "./notifications.js";
 export { newExecutionId } from "./id.js";
-export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent } from "./jobs.js";
+export { Jobs, type Execute, type FollowOptions, type Job, type JobEnd, type JobEvent, type Reply } from "./jobs.js";
 export { Lock, type Thrown } from "./lock.js";
 export type { components, operations, paths } from "./schema.js";
 export type { SnapshotCause, StateChange, StateNews, StateQuery, Status } from "./states.js";

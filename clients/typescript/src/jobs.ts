@@ -21,6 +21,11 @@ export interface Execute extends Omit<Schemas["Execute"], "prompt"> {
   idempotencyKey?: string;
 }
 
+export interface Reply extends Omit<Schemas["Reply"], "prompt"> {
+  /** Names the job: a repeated call with the same key finds the first job. */
+  idempotencyKey?: string;
+}
+
 export interface FollowOptions extends StreamOptions {
   /** The id of the last event that the caller has. */
   after?: string;
@@ -44,6 +49,22 @@ export class Jobs {
     return accepted.job_id;
   }
 
+  /**
+   * reply continues the conversation and the work of a job, which must have ended, and returns the id of the new job. A
+   * job can be continued once.
+   */
+  async reply(id: string, prompt: string, o: Reply = {}): Promise<string> {
+    const { idempotencyKey = newKey(), ...rest } = o;
+    const params = { path: { id }, header: { "Idempotency-Key": header("the idempotency key", idempotencyKey) } };
+    const accepted = await answer(this.#api.POST("/jobs/{id}/prompt", { params, body: { prompt, ...rest } }));
+    return accepted.job_id;
+  }
+
+  /** answer answers the newest question of the agent of a job. If a question is answered twice, the first answer counts. */
+  async answer(id: string, text: string): Promise<void> {
+    await answer(this.#api.POST("/jobs/{id}/answer", { params: { path: { id } }, body: { answer: text } }));
+  }
+
   /** get reads a job. */
   get(id: string): Promise<Job> {
     return this.#get(id, {});
@@ -54,7 +75,7 @@ export class Jobs {
     for (;;) {
       signal?.throwIfAborted();
       const job = await this.#get(id, { wait: "60" }, signal);
-      if (job.status !== "queued" && job.status !== "running") return job;
+      if (job.finished_at !== null) return job;
     }
   }
 

@@ -99,6 +99,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{id}/answer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Answer the question of an agent
+         * @description The job continues with the answer. If a question is answered twice, the first answer counts.
+         */
+        post: operations["answerJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}/cancel": {
         parameters: {
             query?: never;
@@ -130,6 +150,26 @@ export interface paths {
         get: operations["followJob"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/prompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Continue the conversation of a job
+         * @description The new job has the work and the conversation of the job, which must have ended. A job can be continued once: reply to the newest job of a conversation. A repeated request with the same Idempotency-Key returns the first job.
+         */
+        post: operations["promptJob"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2212,7 +2252,7 @@ export interface components {
         Accepted: {
             job_id: string;
             /** @enum {string} */
-            status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+            status: "queued" | "waiting" | "running" | "completed" | "failed" | "timeout" | "error";
         };
         AcceptReply: {
             /** @description An offer that is not among them is out of date: forget it. */
@@ -3492,11 +3532,22 @@ export interface components {
             /** @description started, signalled, duplicate or filtered; ping for a request that only tests the address. */
             outcome: string;
         };
+        HumanAnswer: {
+            /** @description The answer, at most 64 KiB. */
+            answer: string;
+            /**
+             * Format: int64
+             * @description The number of the question; the default is the newest.
+             */
+            question?: number;
+        };
         Job: {
             /** @description The artifacts with the changes. */
             changes?: components["schemas"]["Changes"];
             /** @description The commit that was checked out. */
             commit?: string;
+            /** @description The job whose conversation and work this job continues. */
+            continues?: string;
             /** Format: date-time */
             created_at: string;
             /** @description The tools that the agent was not permitted to use. */
@@ -3521,6 +3572,8 @@ export interface components {
              * @enum {string}
              */
             phase?: "preparing" | "working";
+            /** @description The question for which the job waits. */
+            question?: components["schemas"]["Question"];
             /** @description The agent's final text, or its standard output. */
             result: string | null;
             /** @description The job was interrupted and continued with the work that it had done. */
@@ -3533,7 +3586,7 @@ export interface components {
              */
             started_at: string | null;
             /** @enum {string} */
-            status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+            status: "queued" | "waiting" | "running" | "completed" | "failed" | "timeout" | "error";
             usage?: components["schemas"]["Usage"];
             /** @description The sandbox in which the agent ran. */
             walls?: string;
@@ -4043,6 +4096,11 @@ export interface components {
             /** @description The signals that deliveries send, instead of starting executions. */
             signal?: components["schemas"]["WebhookSignal"];
         };
+        Question: {
+            /** Format: int64 */
+            number: number;
+            text: string;
+        };
         Rate: {
             /**
              * Format: int64
@@ -4171,6 +4229,19 @@ export interface components {
         ReplayDelivery: {
             /** @description The name of the actor, if the request needs no key. */
             actor?: string;
+        };
+        Reply: {
+            /** @description The budget of the new job. */
+            budget?: components["schemas"]["Budget"];
+            /** @description Data of the caller, returned with the job. */
+            metadata?: unknown;
+            /** @description The next message to the agent. */
+            prompt: string;
+            /**
+             * Format: double
+             * @description The time limit of the agent, from its start, in seconds.
+             */
+            timeout_seconds?: number;
         };
         Requeue: {
             /** @description The name of the reviewer, if the request needs no key. */
@@ -5710,6 +5781,54 @@ export interface operations {
             503: components["responses"]["ServiceUnavailable"];
         };
     };
+    answerJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The job's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HumanAnswer"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    /** @description The job was there before. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The address of the job. */
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Accepted"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
     cancelJob: {
         parameters: {
             query?: never;
@@ -5793,6 +5912,57 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             405: components["responses"]["MethodNotAllowed"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    promptJob: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat finds the first job. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The newest job of the conversation. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reply"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    /** @description The job was there before. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The address of the job. */
+                    Location?: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Accepted"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["RequestEntityTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -55,7 +55,8 @@ func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, k
 		return belay.Submitted{}, fmt.Errorf("read the prompt of job %s: %w", x.ID, err)
 	}
 	e := Execute{
-		Prompt: body.Prompt, Repo: last.Repo, Ref: last.Ref, TimeoutSeconds: body.TimeoutSeconds, Metadata: body.Metadata,
+		Prompt: body.Prompt, Repo: last.Repo, Ref: last.Ref, TimeoutSeconds: body.TimeoutSeconds,
+		Metadata: body.Metadata,
 	}
 	p, err := e.prompt(&d.o.Setup)
 	if err == nil {
@@ -81,16 +82,18 @@ func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, k
 // continued returns the data with which the next job continues the job x.
 func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
 	a := answerOf(x)
+	refuse := func(why string) (*agent.Continued, error) {
+		return nil, &belay.Error{Code: belay.CodeConflict, Message: why}
+	}
 	switch {
 	case !x.State.Terminal():
-		return nil, &belay.Error{Code: belay.CodeConflict, Message: "the job has not ended yet: wait for its end, or " +
-			"answer its question with POST /jobs/" + x.ID.String() + "/answer"}
+		return refuse("the job has not ended yet: wait for its end, or answer its question with POST /jobs/" +
+			x.ID.String() + "/answer")
 	case p.Repo == "":
-		return nil, &belay.Error{Code: belay.CodeConflict, Message: "the job has no repository, so Belay has not kept its " +
-			"work: send the message as a new prompt"}
+		return refuse("the job has no repository, so Belay has not kept its work: send the message as a new prompt")
 	case a == nil || a.Commit == "":
-		return nil, &belay.Error{Code: belay.CodeConflict, Message: "the job has left nothing to continue, because its " +
-			"agent did not run: send the message as a new prompt"}
+		return refuse("the job has left nothing to continue, because its agent did not run: send the message as a " +
+			"new prompt")
 	}
 	c := &agent.Continued{
 		Job: x.ID, First: x.ID, Session: a.Session, Commit: a.Commit, Branch: a.Branch, Changes: a.Changes,
@@ -114,7 +117,8 @@ func (d *endpoint) continuedBy(ctx context.Context, id belay.ExecutionID) error 
 		by = "job " + page.Executions[0].ID.String()
 	}
 	return &belay.Error{
-		Code: belay.CodeConflict, Message: "the conversation has already been continued by " + by + ": reply to that job",
+		Code:    belay.CodeConflict,
+		Message: "the conversation has already been continued by " + by + ": reply to that job",
 	}
 }
 
@@ -140,8 +144,10 @@ func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanA
 	case strings.TrimSpace(body.Answer) == "":
 		return wrongField("answer", "the answer is empty")
 	case len(body.Answer) > agent.MaxAnswer:
-		return &belay.Error{Code: belay.CodePayloadTooLarge, Message: fmt.Sprintf("the answer has %d bytes; the limit is %d",
-			len(body.Answer), agent.MaxAnswer)}
+		return &belay.Error{
+			Code:    belay.CodePayloadTooLarge,
+			Message: fmt.Sprintf("the answer has %d bytes; the limit is %d", len(body.Answer), agent.MaxAnswer),
+		}
 	case strings.ContainsRune(body.Answer, 0) || !utf8.ValidString(body.Answer):
 		return wrongField("answer", "the answer is not valid text")
 	case x.State.Terminal():

@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/belaydev/belay/internal/agent/desk"
+	"github.com/belaydev/belay/internal/agent/workspace"
+	"github.com/belaydev/belay/workflow"
+)
+
+const (
+	// maxQuestions is how many questions one job may ask.
+	maxQuestions = 100
+	// maxReports is how many lines one run may report.
+	maxReports = 10_000
+	// betweenSaves is the shortest time between two checkpoints that an agent requests.
+	betweenSaves = 5 * time.Second
+	// writing is how long an agent may take to write its conversation to HOME after it has asked.
+	writing = 300 * time.Millisecond
+)
+
+// errAsked is the cause with which a command ends that has asked a question.
+var errAsked = errors.New("the agent waits for the answer of a person")
+
+// clerk carries out what the processes of one turn request: it is the [desk.Handler] of their desk.
+type clerk struct {
+	ctx       context.Context
+	turn      turn
+	questions *workflow.Log
+	tell      func(Progress)
+
+	mu      sync.Mutex
+	asked   *Question
+	reports int
+	halt    func(cause error)    // ends the command
+	save    func() (bool, error) // stores the changes; false if the job has no repository
+	saved   time.Time
+}
+
+// open opens the desk of a command and returns its environment.
+func (k *clerk) open(w *workspace.Workspace) (*desk.Desk, error) {
+	owner := os.Geteuid()
+	if w.User != nil {
+		owner = int(w.User.UID)
+	}
+	return desk.Open(w.Tmp, owner, k)
+}
+
+// begin gives the clerk the means to end the command, and to store its changes.
+func (k *clerk) begin(halt func(cause error), save func() (bool, error)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.halt, k.save = halt, save
+}
+
+// Ask implements [desk.Handler].
+func (k *clerk) Ask(ctx context.Context, text string) (string, error) {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "":
+		return "", errors.New("the question is empty")
+	case len(text) > MaxQuestion:
+		return "", fmt.Errorf("the question has %d bytes; the limit is %d", len(text), MaxQuestion)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return "", errors.New("the question is not valid text")
+	}
+	for _, r := range k.turn.replies {
+		if r.Text == text {
+			return r.Answer, nil
+		}
+	}
+	if err := k.note(text); err != nil {
+		return "", err
+	}
+	<-ctx.Done() // the command ends
+	return "", context.Cause(ctx)
+}
+
+// note stores a question and ends the command.
+func (k *clerk) note(text string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.asked != nil && k.asked.Text == text:
+		return nil
+	case k.asked != nil:
+		return errors.New("one question at a time: another question waits for its answer")
+	case k.turn.number > maxQuestions:
+		return fmt.Errorf("a job may ask %d questions", maxQuestions)
+	}
+	q := &Question{Number: k.turn.number, Text: text}
+	line, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	if _, err := k.questions.Write(append(line, '\n')); err != nil {
+		return errors.New("the question could not be stored")
+	}
+	if err := k.questions.Flush(); err != nil {
+		return errors.New("the question could not be stored")
+	}
+	k.asked = q
+	k.tell(Progress{Kind: "question", Text: brief(text)})
+	halt := k.halt
+	go func() {
+		select {
+		case <-time.After(writing):
+		case <-k.ctx.Done():
+		}
+		halt(errAsked)
+	}()
+	return nil
+}
+
+// question returns the question with which the turn has ended; nil if it has not asked.
+func (k *clerk) question() *Question {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asked
+}
+
+// Checkpoint implements [desk.Handler].
+func (k *clerk) Checkpoint(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.save == nil {
+		return errors.New("the command has not started")
+	}
+	select {
+	case <-time.After(time.Until(k.saved.Add(betweenSaves))):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	ok, err := k.save()
+	k.saved = time.Now()
+	switch {
+	case err != nil:
+		return errors.New("the changes could not be stored")
+	case !ok:
+		return errors.New("a job without a repository has no changes to store")
+	}
+	return nil
+}
+
+// Report implements [desk.Handler].
+func (k *clerk) Report(text string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.reports++; k.reports > maxReports {
+		return fmt.Errorf("a run may report %d lines", maxReports)
+	}
+	k.tell(Progress{Kind: "report", Text: brief(text)})
+	return nil
+}
