@@ -295,11 +295,12 @@ func (a *app) showAnswer(x *belay.Execution) error {
 				c.Deletions)
 		}
 	}
-	switch {
-	case x.State == belay.Succeeded:
+	switch x.State {
+	case belay.Succeeded:
 		return nil
-	case x.State == belay.Cancelled:
+	case belay.Cancelled:
 		return exitCode(130)
+	default:
 	}
 	if x.Error != nil {
 		fmt.Fprintln(a.err, "belay:", screen.Line(x.Error.Message))

@@ -40,7 +40,7 @@ func jobTool(dir string) (string, error) {
 	if has, err := os.Lstat(path); err == nil && has.Mode().IsRegular() && has.Size() == info.Size() {
 		return path, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the users of jobs must get to the file
 		return "", err
 	}
 	dropTools(dir)
@@ -61,7 +61,7 @@ func copyTool(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(out.Name()) // fails after the rename
+	defer func() { _ = os.Remove(out.Name()) }() // fails after the rename
 	_, err = io.Copy(out, in)
 	if err == nil {
 		err = out.Chmod(0o755)
