@@ -59,7 +59,8 @@ the agent succeeded, 1 if it failed, 124 if it timed out and 130 if it was cance
 	c.Flags().StringVar(&f.prompt.Repo, "repo", "",
 		"the repository to work on, as `URL` or a path on the server; by default the server's repository")
 	c.Flags().StringVar(&f.prompt.Ref, "ref", "", "the branch, tag or commit to check out; by default HEAD")
-	c.AddCommand(a.agentReplyCommand(), a.agentAnswerCommand(), a.agentAskCommand())
+	c.AddCommand(a.agentReplyCommand(), a.agentAnswerCommand(), a.agentAskCommand(), a.agentReportCommand(),
+		a.agentCheckpointCommand())
 	return c
 }
 
@@ -145,6 +146,36 @@ it is called with the same question.`,
 				fmt.Fprintln(a.out, text)
 			}
 			return err
+		},
+	}
+}
+
+func (a *app) agentReportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "report TEXT",
+		Short: "Inside a job: show people a line about what the agent does",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			path := os.Getenv(desk.Variable)
+			if path == "" {
+				return errNoDesk
+			}
+			return desk.Report(c.Context(), path, args[0])
+		},
+	}
+}
+
+func (a *app) agentCheckpointCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Inside a job: store the changes in the workspace with the execution, now",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			path := os.Getenv(desk.Variable)
+			if path == "" {
+				return errNoDesk
+			}
+			return desk.Checkpoint(c.Context(), path)
 		},
 	}
 }

@@ -15,6 +15,8 @@ and carries out each line in the working directory:
   sleep SECONDS
   write BYTES        print this number of bytes
   fail CODE          fail with this exit code
+  ask QUESTION       ask a person and print the answer; the job ends while it waits
+  report TEXT        show people a line about what the agent does
 
 It prints any other line unchanged. With --stream-json it writes JSON lines
 as Claude Code does, with its token usage at the end; its last text is the result.
@@ -87,6 +89,14 @@ class Agent:
             time.sleep(float(rest))
         elif word == "write":
             sys.stdout.write("x" * int(rest) + "\n")
+        elif word == "ask":
+            self.tool("ask_human", {"question": rest})
+            asked = subprocess.run([os.environ["BELAY_BIN"], "agent", "ask", rest], stdout=subprocess.PIPE, text=True)
+            if asked.returncode != 0:
+                raise SystemExit(3)
+            self.say(asked.stdout.strip())
+        elif word == "report":
+            subprocess.run([os.environ["BELAY_BIN"], "agent", "report", rest], check=True)
         elif word == "fail":
             self.end(True)
             raise SystemExit(int(rest or 1))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -38,13 +39,33 @@ type Question struct {
 	Text   string `json:"text"`
 }
 
-// Signal returns the name of the signal that has the answer to the question, as a JSON string.
+// Signal returns the name of the signal that has the answer to the question.
 func (q Question) Signal() string { return fmt.Sprintf("answer-%d", q.Number) }
 
 // Replied is a question with its answer.
 type Replied struct {
 	Question
 	Answer string `json:"answer"`
+}
+
+// reply is the payload of the signal with an answer: the text as a JSON string, or an object with the
+// text in the field answer, as the form of the web UI sends it.
+type reply string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *reply) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) != nil {
+		var object struct {
+			Answer *string `json:"answer"`
+		}
+		if err := json.Unmarshal(data, &object); err != nil || object.Answer == nil {
+			return errors.New(`an answer is a JSON string, or an object {"answer": TEXT}`)
+		}
+		text = *object.Answer
+	}
+	*r = reply(text[:min(len(text), MaxAnswer)])
+	return nil
 }
 
 // MaxQuestion and MaxAnswer are the maximum sizes of a question and of an answer, in bytes.
@@ -186,11 +207,11 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 		}
 		b.remove(ctx)
 		b.place = nil
-		text, err := workflow.WaitSignal[string](ctx, saved.Asked.Signal())
+		got, err := workflow.WaitSignal[reply](ctx, saved.Asked.Signal())
 		if err != nil {
 			return saved, err
 		}
-		now.replies = append(now.replies, Replied{*saved.Asked, text})
+		now.replies = append(now.replies, Replied{*saved.Asked, string(got)})
 		now.number++
 		if err := b.renew(ctx); err != nil {
 			return saved, err

@@ -105,6 +105,8 @@ type jobPage struct {
 	Answer       *payload
 	Changes      *changesView
 	Error        *payload
+	Question     *payload // the question for which the agent waits; nil if it does not wait
+	Answers      string   // the address of the form that answers it
 
 	Reload *reload // nil when the job has ended
 }
@@ -167,6 +169,11 @@ func (p *pages) job(ctx context.Context, r *http.Request) (view, error) {
 		d.Turns, d.Earlier = p.turns(log.Text)
 		d.Earlier = d.Earlier || log.Cut
 	}
+	if e.State == belay.Waiting {
+		if err := p.question(ctx, e.ID, d); err != nil {
+			return view{}, err
+		}
+	}
 	if d.Changes, err = p.changes(ctx, e, out.Changes); err != nil {
 		return view{}, err
 	}
@@ -177,6 +184,23 @@ func (p *pages) job(ctx context.Context, r *http.Request) (view, error) {
 		v.Refresh, v.Live = d.Reload.seconds(), d.Reload.live(ofExecution(e.ID, e.Seq))
 	}
 	return v, nil
+}
+
+// question adds the question for which an agent waits to its page.
+func (p *pages) question(ctx context.Context, id belay.ExecutionID, d *jobPage) error {
+	log, err := p.tailOf(ctx, id, "questions", talkBytes)
+	if err != nil || log == nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(log.Text), "\n")
+	var asked struct {
+		Number int    `json:"number"`
+		Text   string `json:"text"`
+	}
+	if json.Unmarshal([]byte(lines[len(lines)-1]), &asked) == nil && asked.Number > 0 {
+		d.Question, d.Answers = block(asked.Text), answerPath(id, asked.Number)
+	}
+	return nil
 }
 
 // jobOf reads the execution that an address names, which must be a job.

@@ -165,6 +165,34 @@ func percentAll(s string) string {
 	return b.String()
 }
 
+// The page of a job that waits shows the question of the agent, and leads to a form for the answer. Any question is
+// inert.
+func TestTheQuestionOfAnAgent(t *testing.T) {
+	for _, question := range append([]string{"May I?"}, hostile...) {
+		j := agentJob()
+		j.one.State, j.one.Output = belay.Waiting, nil
+		text, err := json.Marshal(question)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.files["questions"] = []string{
+			"{\"number\":1,\"text\":\"an earlier one\"}\n", `{"number":2,"text":` + string(text) + "}\n",
+		}
+		a := get(t, j, here+id(1).String()+"/job")
+		checkTame(t, a)
+		if question != "May I?" {
+			continue
+		}
+		a.says("May I?", "Answer the agent")
+		if strings.Contains(a.body, "an earlier one") {
+			t.Error("the page shows an answered question")
+		}
+		if want := "/signal?approval=answer&amp;name=answer-2"; !strings.Contains(a.body, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+}
+
 // Any text of an agent is inert, in every form of its output, and the page and its reads are bounded.
 func TestHostileJobs(t *testing.T) {
 	long := strings.Repeat(`xxxxxxxxxxxxxx<"`, 10<<16) // ten megabytes in one line

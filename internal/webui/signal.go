@@ -2,6 +2,7 @@ package webui
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,6 +21,15 @@ var approval = Input{Properties: []Property{
 		"type": "string", "description": "The output of the task has it. It may be empty",
 	}},
 }}
+
+// answering is the value of the field approval in the form of an answer to the question of an agent.
+const answering = "answer"
+
+// answerPath returns the address of the form that answers the question of an agent.
+func answerPath(id belay.ExecutionID, n int) string {
+	q := url.Values{"name": {fmt.Sprintf("answer-%d", n)}, "approval": {answering}}
+	return "/executions/" + id.String() + "/signal?" + q.Encode()
+}
 
 // signalPath returns the address of the form that sends a signal to an execution.
 func signalPath(id belay.ExecutionID, name string, approves bool) string {
@@ -41,8 +51,11 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		form = url.Values{"signal": {q.Get("name")}, "approval": {q.Get("approval")}}
 		if q.Get("name") == "" {
 			form.Set("signal", p.awaited(ctx, e.ID))
-			if p.waitsForApproval(ctx, e, form.Get("signal")) {
+			switch {
+			case p.waitsForApproval(ctx, e, form.Get("signal")):
 				form.Set("approval", "yes")
+			case isJob(e) && strings.HasPrefix(form.Get("signal"), "answer-"):
+				form.Set("approval", answering)
 			}
 		}
 		if payload.approves(form); len(payload.fields) > 0 {
@@ -93,10 +106,15 @@ func (p *pages) waitsForApproval(ctx context.Context, e *belay.Execution, name s
 	})
 }
 
-// approves gives the form the fields of an approval if it answers one.
+// approves gives the form the fields of an approval, or of an answer to an agent, if it is one.
 func (f *inputForm) approves(form url.Values) {
-	if form.Get("approval") == "yes" {
+	switch form.Get("approval") {
+	case "yes":
 		f.fields = inputFields(&approval)
+	case answering:
+		f.fields = inputFields(&Input{Properties: []Property{{"answer", true, map[string]any{
+			"type": "string", "description": "The agent gets this text and continues",
+		}}}})
 	}
 }
 
@@ -110,7 +128,12 @@ func (p *pages) signalForm(w http.ResponseWriter, r *http.Request, a *action, e 
 	f.Fields, f.Switch = append([]field{name}, list...), other
 	f.Hidden = append(f.Hidden, field{Name: "mode", Value: mode})
 	if len(payload.fields) > 0 {
-		f.Hidden = append(f.Hidden, field{Name: "approval", Value: "yes"})
+		kind := "yes"
+		if form.Get("approval") == answering {
+			kind = answering
+			f.Heading, f.Button = "Answer the agent", "Answer"
+		}
+		f.Hidden = append(f.Hidden, field{Name: "approval", Value: kind})
 	}
 	p.showForm(w, r, f, failed)
 }
