@@ -90,7 +90,7 @@ func TestConversationsSurviveKills(t *testing.T) {
 	p := newPlace(t)
 	p.repository()
 	m := newModel(t, func(d dialogue) move {
-		mine := slices.DeleteFunc(slices.Clone(d.prompts), func(s string) bool { return !strings.HasPrefix(s, "prompt ") })
+		mine := d.ofTest()
 		if n := len(mine); len(d.calls) < n {
 			return move{"", "Bash", map[string]any{"command": fmt.Sprintf("echo %d >> log.txt", n)}}
 		}
@@ -159,12 +159,17 @@ func TestConversationsSurviveKills(t *testing.T) {
 	}
 }
 
+// ofTest returns the prompts of the test, without those with which an interrupted agent continues.
+func (d dialogue) ofTest() []string {
+	return slices.DeleteFunc(slices.Clone(d.prompts), func(s string) bool { return !strings.HasPrefix(s, "prompt ") })
+}
+
 // inOrder checks that the last dialogue of each session has all prompts once, in order.
 func inOrder(t *testing.T, m *model, sessions, prompts int) {
 	t.Helper()
 	last := make(map[string][]string)
 	for _, d := range m.talks() {
-		mine := slices.DeleteFunc(slices.Clone(d.prompts), func(s string) bool { return !strings.HasPrefix(s, "prompt ") })
+		mine := d.ofTest()
 		if len(mine) > 0 {
 			_, session, _ := strings.Cut(mine[0], " of ")
 			last[session] = mine

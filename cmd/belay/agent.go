@@ -292,6 +292,19 @@ func (a *app) showQuestion(ctx context.Context, s *client.Client, id belay.Execu
 	return nil
 }
 
+// askedBy prints the question for which an agent waits.
+func (a *app) askedBy(ctx context.Context, r reader, e *belay.Execution) error {
+	if e.Workflow != agent.Prompted || e.State != belay.Waiting {
+		return nil
+	}
+	q, err := newestQuestion(ctx, r, e.ID)
+	if err != nil || q == nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "the agent asks: %s\nanswer with:    belay agent answer %s \"…\"\n\n", screen.Line(q.Text), e.ID)
+	return nil
+}
+
 // newestQuestion returns the newest question of a job; nil if its agent has not asked.
 func newestQuestion(ctx context.Context, r reader, id belay.ExecutionID) (*agent.Question, error) {
 	var text strings.Builder
@@ -320,10 +333,12 @@ func (a *app) showAnswer(x *belay.Execution) error {
 			return err
 		}
 	} else {
-		fmt.Fprintln(a.out, strings.TrimRight(screen.Text(answer.Text), "\n"))
+		if text := strings.TrimRight(screen.Text(answer.Text), "\n"); text != "" {
+			fmt.Fprintln(a.out, text)
+		}
 		if c := answer.Changes; c != nil && c.Files+c.Commits > 0 {
-			fmt.Fprintf(a.err, "belay: %d commits, %d files changed (+%d -%d)\n", c.Commits, c.Files, c.Insertions,
-				c.Deletions)
+			fmt.Fprintf(a.err, "belay: %s, %s changed (+%d -%d)\n", screen.Plural(c.Commits, "commit"),
+				screen.Plural(c.Files, "file"), c.Insertions, c.Deletions)
 		}
 	}
 	switch x.State {
@@ -334,7 +349,7 @@ func (a *app) showAnswer(x *belay.Execution) error {
 	default:
 	}
 	if x.Error != nil {
-		fmt.Fprintln(a.err, "belay:", screen.Line(x.Error.Message))
+		fmt.Fprintf(a.err, "belay: %s; to print its output: belay logs %s\n", screen.Line(x.Error.Message), x.ID)
 	}
 	if answer.TimedOut || x.Error != nil && x.Error.Class == belay.ClassTimeout {
 		return exitCode(124)

@@ -51,6 +51,9 @@ func (a *app) getCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if err := a.askedBy(c.Context(), r, &e); err != nil {
+					return err
+				}
 				return a.show(&d, all, events, owner(c.Context(), r, &e), bulkProgress(c.Context(), r, &e, events))
 			})
 		},

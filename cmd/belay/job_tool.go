@@ -16,7 +16,11 @@ const mostTools = 5
 
 // giveTool gives the jobs this program, with which agents ask people, and returns its path.
 func giveTool(j *jobs, dir string) (string, error) {
-	tool, err := jobTool(filepath.Join(dir, "tools"))
+	dir, err := filepath.Abs(dir)
+	var tool string
+	if err == nil {
+		tool, err = jobTool(filepath.Join(dir, "tools"))
+	}
 	if err != nil {
 		return "", fmt.Errorf("give the jobs the program belay: %w", err)
 	}

@@ -87,8 +87,8 @@ func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
 	}
 	switch {
 	case !x.State.Terminal():
-		return refuse("the job has not ended yet: wait for its end, or answer its question with POST /jobs/" +
-			x.ID.String() + "/answer")
+		return refuse("the job has not ended yet: wait for its end, or answer its question with belay " +
+			"agent answer, or with POST /jobs/" + x.ID.String() + "/answer")
 	case p.Repo == "":
 		return refuse("the job has no repository, so Belay has not kept its work: send the message as a new prompt")
 	case a == nil || a.Commit == "":
@@ -151,8 +151,8 @@ func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanA
 	case strings.ContainsRune(body.Answer, 0) || !utf8.ValidString(body.Answer):
 		return wrongField("answer", "the answer is not valid text")
 	case x.State.Terminal():
-		return &belay.Error{Code: belay.CodeConflict, Message: "the job has ended: continue it with POST /jobs/" +
-			x.ID.String() + "/prompt"}
+		return &belay.Error{Code: belay.CodeConflict, Message: "the job has ended: reply to it with belay agent " +
+			"reply, or with POST /jobs/" + x.ID.String() + "/prompt"}
 	}
 	q, err := d.question(ctx, x.ID)
 	if err != nil {
