@@ -16,11 +16,23 @@ type Prompt struct {
 	// Repo is the repository to work on; empty for the server's repository. Ref is its branch, tag or
 	// commit; empty for its HEAD. A reply has the repository of its conversation.
 	Repo, Ref string
+	// Push asks the server to push the work to a branch when the agent has succeeded; nil for no push.
+	Push *Push
 	// Timeout is the time limit of the agent, from its start; 0 for the server's time limit.
 	Timeout time.Duration
 	// Key is the idempotency key: a repeated call with the same key returns the first job. If it is
 	// empty, a call makes a key of its own.
 	Key string
+}
+
+// Push is a branch to which a server pushes the work of an agent.
+type Push struct {
+	// Branch is the name of the branch, in which {{job}} stands for the id of the job; empty for
+	// belay/{{job}}.
+	Branch string `json:"branch,omitempty"`
+	// Message is the message of the commit with the uncommitted changes; empty for the first line of
+	// the prompt.
+	Message string `json:"message,omitempty"`
 }
 
 // Ask submits a prompt to the agent of the server, and returns the id of the job, which is the id of
@@ -67,8 +79,9 @@ func (c *Client) prompt(ctx context.Context, op, path string, p Prompt) (belay.E
 		Prompt  string          `json:"prompt"`
 		Repo    string          `json:"repo,omitempty"`
 		Ref     string          `json:"ref,omitempty"`
+		Push    *Push           `json:"push,omitempty"`
 		Timeout json.RawMessage `json:"timeout_seconds,omitempty"`
-	}{p.Text, p.Repo, p.Ref, timeoutOf(p.Timeout)})
+	}{p.Text, p.Repo, p.Ref, p.Push, timeoutOf(p.Timeout)})
 	if err != nil {
 		return got.Job, err
 	}

@@ -25,6 +25,8 @@ import (
 type agentFlags struct {
 	prompt client.Prompt
 	detach bool
+	push   bool
+	branch string
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -66,6 +68,10 @@ the agent succeeded, 1 if it failed, 124 if it timed out and 130 if it was cance
 
 func (f *agentFlags) register(c *cobra.Command) {
 	c.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the id of the job and do not wait for its end")
+	c.Flags().BoolVar(&f.push, "push", false,
+		"push the work to a branch when the agent has succeeded, if the server allows it (agent.push)")
+	c.Flags().StringVar(&f.branch, "branch", "",
+		"with --push: the `name` of the branch; by default belay/JOB, and {{job}} stands for the id of the job")
 	c.Flags().DurationVar(&f.prompt.Timeout, "timeout", 0,
 		"the time limit of the agent, from its start; 0 means the server's time limit")
 	c.Flags().StringVar(&f.prompt.Key, "key", "",
@@ -233,6 +239,12 @@ func (a *app) idle(ctx context.Context, s *client.Client, id belay.ExecutionID) 
 // prompting submits a job and shows it until its end.
 func (a *app) prompting(ctx context.Context, f *agentFlags,
 	submit func(context.Context, *client.Client) (belay.ExecutionID, error)) error {
+	switch {
+	case f.push:
+		f.prompt.Push = &client.Push{Branch: f.branch}
+	case f.branch != "":
+		return usage("--branch belongs to --push")
+	}
 	return a.serving(ctx, func(s *client.Client) error {
 		id, err := submit(ctx, s)
 		if belay.CodeOf(err) == belay.CodeNotFound {
@@ -340,6 +352,9 @@ func (a *app) showAnswer(x *belay.Execution) error {
 			fmt.Fprintf(a.err, "belay: %s, %s changed (+%d -%d)\n", screen.Plural(c.Commits, "commit"),
 				screen.Plural(c.Files, "file"), c.Insertions, c.Deletions)
 		}
+	}
+	if b := answer.Pushed; b != nil && a.output != "json" {
+		fmt.Fprintf(a.err, "belay: pushed %s to the branch %s %s\n", b.Commit, screen.Line(b.Branch), screen.Line(b.URL))
 	}
 	switch x.State {
 	case belay.Succeeded:

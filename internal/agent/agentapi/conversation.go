@@ -22,6 +22,7 @@ type Reply struct {
 	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
 	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget of the new job."`
+	Push           *agent.PushTo   `json:"push,omitempty" doc:"Push the work to a branch when the agent has succeeded."`
 }
 
 // HumanAnswer is the body of a request that answers the question of an agent.
@@ -56,7 +57,7 @@ func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, k
 	}
 	e := Execute{
 		Prompt: body.Prompt, Repo: last.Repo, Ref: last.Ref, TimeoutSeconds: body.TimeoutSeconds,
-		Metadata: body.Metadata,
+		Metadata: body.Metadata, Push: body.Push,
 	}
 	p, err := e.prompt(&d.o.Setup)
 	if err == nil {
