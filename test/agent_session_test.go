@@ -1,7 +1,9 @@
 package test
 
 import (
+	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -168,4 +170,63 @@ func TestAnAgentAsksWithACommand(t *testing.T) {
 		}
 		a.stop()
 	})
+}
+
+// Rule: the real Claude Code edits, asks a person, is answered after the server was restarted, is prompted again, and
+// pushes a branch. It looks for the credential of the push wherever it can, in both jobs, and finds nothing.
+func TestClaudeFromAPromptToABranch(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	f := p.forge()
+	search := fmt.Sprintf(hunt, p.root, p.data) + "hunt; echo searched"
+	m := newModel(t, func(d dialogue) move {
+		last := d.prompts[len(d.prompts)-1]
+		switch len(d.calls) {
+		case 0:
+			return move{"", "Bash", map[string]any{"command": search}}
+		case 1:
+			return move{"", "Write", map[string]any{"file_path": workspaceOf(d) + "/new.txt", "content": "written\n"}}
+		case 2:
+			return move{"", "mcp__belay__ask_human", map[string]any{"question": "May I push?"}}
+		case 3:
+			if strings.Contains(last, "commit it") {
+				return move{"", "Bash", map[string]any{"command": "git add -A && git commit -qm 'by Claude'; " + search}}
+			}
+		}
+		return move{text: "Done: " + last}
+	})
+	serve := func() agents {
+		env := append([]string{
+			"BELAY_AGENT_COMMAND=", "SSL_CERT_FILE=" + f.ca, "PATH=" + claudePath(t) + ":" + os.Getenv("PATH"),
+		}, m.env()...)
+		return p.assisted(env, "--agent-preset", "claude", "--agent-env", m.names(), "--agent-permissions", "all",
+			"--agent-repo", f.repo(), "--agent-push", "--agent-push-credentials", f.logins)
+	}
+	a := serve()
+	id := a.ask("work")
+	until(t, "the job waits", func() bool { return a.job(id).string("status") == "waiting" })
+	a.stop()
+	a = serve()
+	p.belay("agent", "answer", id, "yes").want(0)
+	first := a.wantEnd(id, "completed", 0.0)
+	r := p.belay("agent", "reply", "--push", id, "commit it").want(0)
+	if !strings.Contains(r.out, "Done: commit it") || !strings.Contains(r.err, "pushed ") {
+		t.Errorf("%s", r)
+	}
+	log := p.git(f.dir, "log", "--format=%s", "--all", "--glob=belay/*")
+	if !strings.Contains(log, "by Claude") {
+		t.Errorf("the forge has the commits %q", log)
+	}
+	talks := m.talks()
+	searched := 0
+	for _, c := range talks[len(talks)-1].calls {
+		if strings.Contains(c.result, "FOUND") {
+			t.Errorf("Claude has found the credential: %s", clip(c.result))
+		}
+		searched += strings.Count(c.result, "searched")
+	}
+	if searched != 2 || first.string("session") == "" {
+		t.Errorf("Claude has searched %d times", searched)
+	}
+	a.stop()
 }
