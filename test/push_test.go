@@ -283,3 +283,39 @@ func TestPushesThatAreRefused(t *testing.T) {
 	}
 	off.stop()
 }
+
+// Rule: the example document sends three agents over a repository, pushes the branches that a person allows and no
+// other, and reports the cost.
+func TestNightlyAgents(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	f := p.forge()
+	a := p.assisted([]string{"SSL_CERT_FILE=" + f.ca, "BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")},
+		"--agent-repo", f.repo(), "--agent-push", "--agent-push-credentials", f.logins)
+	p.belay("workflows", "apply", exampleDocument(t, "nightly-agents")).want(0)
+	whole := p.start(p.command("submit", "--document", "nightly-agents", "--wait", "--input", `{"repo":`+
+		jsonText(f.repo())+`,"tasks":["edit a.txt one","edit b.txt two","edit c.txt three"]}`))
+	var waiting []string
+	until(t, "three agents wait for a person", func() bool {
+		waiting = waiting[:0]
+		r := p.belay("ls", "--state", "waiting", "--workflow", "agent", "--children", "-o", "json").want(0)
+		var page []struct{ ID string }
+		decode(t, r.out, &page)
+		for _, e := range page {
+			waiting = append(waiting, e.ID)
+		}
+		return len(waiting) == 3
+	})
+	for i, id := range waiting {
+		p.belay("agent", "answer", id, map[bool]string{true: "no, not this one", false: "Yes."}[i == 0]).want(0)
+	}
+	r := whole.wait(3 * patience).want(0)
+	if n := strings.Count(r.out, "belay/ex_"); n != 2 || strings.Count(r.out, "not pushed") != 1 ||
+		!strings.Contains(r.out, `"usd":0.03`) {
+		t.Errorf("%s", r)
+	}
+	if got := strings.Fields(p.git(f.dir, "for-each-ref", "--format=%(refname:short)", "refs/heads/belay")); len(got) != 2 {
+		t.Errorf("the forge has the branches %q", got)
+	}
+	a.stop()
+}

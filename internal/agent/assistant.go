@@ -407,8 +407,12 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	}
 	b.saver.before = b.saver.now
 	b.saver.homes = len(a.Reply) > 0
-	answer, err = a.converse(ctx, p, b, t)
-	if err == nil && p.Push != nil {
+	answer, turns, err := a.converse(ctx, p, b, t)
+	if err != nil || p.Push == nil {
+		return answer, err
+	}
+	allowed, err := a.approved(ctx, p, b, t, &answer, turns)
+	if err == nil && allowed {
 		answer.Pushed, err = a.push(ctx, p, b, &answer)
 	}
 	return answer, err
@@ -429,7 +433,7 @@ func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript
 		b.more["BELAY_RESUMED"] = "1"
 	}
 	b.saver.turn = now.number
-	b.clerk = &clerk{ctx: ctx, turn: *now, questions: t.questions, tell: t.tell}
+	b.clerk = &clerk{ctx: ctx, turn: *now, transcript: t}
 	result, err := a.talkTo(ctx, p, b, t, now)
 	answer := t.answer(result)
 	answer.Commit, answer.Branch, answer.Resumed, answer.Notes = b.at.Commit, b.at.Branch, resumed, b.notes

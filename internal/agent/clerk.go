@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/belaydev/belay/internal/agent/desk"
 	"github.com/belaydev/belay/internal/agent/workspace"
-	"github.com/belaydev/belay/workflow"
 )
 
 const (
@@ -32,10 +30,9 @@ var errAsked = errors.New("the agent waits for the answer of a person")
 
 // clerk carries out what the processes of one turn request: it is the [desk.Handler] of their desk.
 type clerk struct {
-	ctx       context.Context
-	turn      turn
-	questions *workflow.Log
-	tell      func(Progress)
+	ctx        context.Context
+	turn       turn
+	transcript *transcript
 
 	mu      sync.Mutex
 	asked   *Question
@@ -97,18 +94,10 @@ func (k *clerk) note(text string) error {
 		return fmt.Errorf("a job may ask %d questions", maxQuestions)
 	}
 	q := &Question{Number: k.turn.number, Text: text}
-	line, err := json.Marshal(q)
-	if err != nil {
-		return err
-	}
-	if _, err := k.questions.Write(append(line, '\n')); err != nil {
-		return errors.New("the question could not be stored")
-	}
-	if err := k.questions.Flush(); err != nil {
+	if err := k.transcript.ask(q); err != nil {
 		return errors.New("the question could not be stored")
 	}
 	k.asked = q
-	k.tell(Progress{Kind: "question", Text: brief(text)})
 	halt := k.halt
 	go func() {
 		select {
@@ -160,6 +149,6 @@ func (k *clerk) Report(text string) error {
 	if k.reports++; k.reports > maxReports {
 		return fmt.Errorf("a run may report %d lines", maxReports)
 	}
-	k.tell(Progress{Kind: "report", Text: brief(text)})
+	k.transcript.tell(Progress{Kind: "report", Text: brief(text)})
 	return nil
 }

@@ -185,8 +185,9 @@ func artifactOf(ctx context.Context, id belay.ExecutionID, name string) (data []
 }
 
 // converse runs the turns of a job: it waits for the answer to each question of the agent, without a
-// slot of the worker and without a workspace, and then goes on with the conversation.
-func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript) (Answer, error) {
+// slot of the worker and without a workspace, and then goes on with the conversation. It returns the
+// number of turns.
+func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transcript) (Answer, int, error) {
 	now := turn{number: firstTurn}
 	for {
 		var options []workflow.StepOption
@@ -200,21 +201,21 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 			return answer, err
 		}, options...)
 		if err != nil {
-			return failed, err
+			return failed, now.number, err
 		}
 		if saved.Asked == nil {
-			return saved, nil
+			return saved, now.number, nil
 		}
 		b.remove(ctx)
 		b.place = nil
 		got, err := workflow.WaitSignal[reply](ctx, saved.Asked.Signal())
 		if err != nil {
-			return saved, err
+			return saved, now.number, err
 		}
 		now.replies = append(now.replies, Replied{*saved.Asked, string(got)})
 		now.number++
 		if err := b.renew(ctx); err != nil {
-			return saved, err
+			return saved, now.number, err
 		}
 		t.renew()
 	}

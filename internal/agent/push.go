@@ -23,6 +23,8 @@ type PushTo struct {
 	// Message is the message of the commit that Belay makes of uncommitted changes; empty for the
 	// first line of the prompt.
 	Message string `json:"message,omitempty" doc:"The message of the commit that Belay makes of uncommitted changes; the default is the first line of the prompt."`
+	// Approve makes the job ask a person before the push. It pushes only if the answer is yes.
+	Approve bool `json:"approve,omitempty" doc:"Ask a person before the push, as an agent asks: the answer yes allows it."`
 }
 
 // Pushed is a branch to which Belay has pushed the work of a job.
@@ -189,6 +191,40 @@ func (a *Assistant) push(ctx context.Context, p *Prompt, b *bench, got *Answer) 
 		return &pushed, err
 	}
 	return &opened, nil
+}
+
+// approved reports whether a person allows the push, if the prompt requires it. number is the number
+// of the question. The job waits without a workspace.
+func (a *Assistant) approved(ctx context.Context, p *Prompt, b *bench, t *transcript, got *Answer, number int) (bool,
+	error) {
+	if !p.Push.Approve {
+		return true, nil
+	}
+	b.remove(ctx)
+	b.place = nil
+	branch := p.Push.branch(workflow.Execution(ctx))
+	q := Question{Number: number, Text: fmt.Sprintf("May the work be pushed to the branch %s (%s)? Answer yes or no.",
+		branch, got.Changes.counts())}
+	if err := t.ask(&q); err != nil {
+		return false, err
+	}
+	text, err := workflow.WaitSignal[reply](ctx, q.Signal())
+	if err != nil {
+		return false, err
+	}
+	if strings.EqualFold(strings.Trim(string(text), " \t\n.!"), "yes") {
+		return true, nil
+	}
+	got.Notes = append(got.Notes, "the work was not pushed, because the answer of a person was: "+brief(string(text)))
+	return false, nil
+}
+
+// counts describes the changes in a few words.
+func (c *Changes) counts() string {
+	if c == nil {
+		return "no changes"
+	}
+	return fmt.Sprintf("commits: %d, files changed: %d, lines: +%d −%d", c.Commits, c.Files, c.Insertions, c.Deletions)
 }
 
 // atBase returns a workspace that was made of the commit of the job. Belay composes the commit from

@@ -53,6 +53,19 @@ func (t *transcript) tell(p Progress) {
 	}
 }
 
+// ask stores a question, so that people can read it.
+func (t *transcript) ask(q *Question) error {
+	line, err := json.Marshal(q)
+	if err == nil {
+		_, err = t.questions.Write(append(line, '\n'))
+	}
+	if err == nil {
+		err = t.questions.Flush()
+	}
+	t.tell(Progress{Kind: "question", Text: brief(q.Text)})
+	return err
+}
+
 // Retrying reports that the workspace could not be prepared and that Belay tries again.
 func (t *transcript) Retrying(attempt int, why error) {
 	t.tell(Progress{Kind: "preparing", Name: fmt.Sprintf("fetching, attempt %d", attempt), Text: brief(why.Error())})

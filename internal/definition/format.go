@@ -245,6 +245,13 @@ var Kinds = []Kind{
 			{Name: "prompt", Required: true, Type: templateText("Review the diff."), Doc: "The prompt."},
 			{Name: "repo", Type: templateText("https://example.com/repo.git"), Doc: "The repository to clone."},
 			{Name: "ref", Type: templateText("main"), Doc: "The branch, tag or commit."},
+			{Name: "push", Type: Type{Kind: kindMap, Fields: []Field{
+				{Name: "branch", Type: templateText("belay/{{job}}"), Default: "belay/{{job}}",
+					Doc: "The name of the branch; {{job}} stands for the id of the job."},
+				{Name: "message", Type: templateText("Update the notes"), Default: "the first line of the prompt",
+					Doc: "The message of the commit with the uncommitted changes."},
+				{Name: "approve", Type: Type{Kind: kindBool}, Default: "false", Doc: "Ask a person before the push."},
+			}}, Doc: "Pushes the work to a branch when the agent has succeeded, if `agent.push` allows it."},
 		}}},
 	{Name: "http", With: httpType, Doc: "Sends an HTTP request. Its output has `status`, `headers` and `body`. A " +
 		"text may refer to a secret with `${{ secrets.NAME }}`; the configuration of the worker says which secrets a " +
