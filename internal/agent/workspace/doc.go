@@ -15,6 +15,7 @@
 //     changes are split into pieces: a branch is a piece, for example. A damaged piece is left out
 //     and reported as lost; the other pieces are kept.
 //   - To restore is to apply salvaged changes to a fresh checkout.
+//   - To compose is to make one commit of salvaged changes, which can be pushed.
 //   - The owner of a workspace is the process that made the workspace. Once the owner has ended
 //     without removing the workspace, the workspace is abandoned, or dead.
 //   - Populate fills a checkout with files, and stock gives it the objects of the base.
@@ -51,7 +52,7 @@
 //     a keeper uses.
 //   - The keeper (Manager.Keeper) reads one base and fetches into it: over lines that lead to the
 //     reader, or to an ssh that this process starts with its own user's keys, or by https. It has
-//     the network and the credential only to fetch by https.
+//     the network and the credential only to fetch by https, or to push.
 //   - The steward does everything in a workspace, as the workspace's user: it makes the checkout,
 //     runs git-crypt, restores and salvages.
 //
@@ -103,6 +104,16 @@
 //
 // The caller must end or freeze every process of the command before the caller salvages or removes
 // the workspace.
+//
+// # A push
+//
+// [Manager.Compose] makes one commit of salvaged changes. A steward makes it in a private git
+// directory that has only the objects of the base and of the bundle, without a network.
+// [Manager.Push] pushes that commit. A keeper checks the pack of the steward in a git directory of
+// its own (git fsck of each object, and no object is missing), and pushes from there. It may not
+// write to the base. The keeper gets the credential for pushes; no process of the command, and no
+// process that reads files of the command, gets it. The push ignores everything else in the
+// checkout: its configuration, remotes, hooks, attributes, replaced objects and refs.
 //
 // # Ends
 //

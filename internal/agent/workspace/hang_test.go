@@ -259,7 +259,7 @@ func TestSSHArguments(t *testing.T) {
 		{"ssh://example.com:22/it's%20x!", "example.com", `git-upload-pack '/it'\''s x'\!''`, "22"},
 		{"ssh://jo@[::1]:2222/x", "jo@::1", "git-upload-pack '/x'", "2222"},
 	} {
-		args, err := sshArguments(tt.url)
+		args, err := sshArguments(tt.url, "git-upload-pack")
 		if err != nil {
 			t.Errorf("%s: %v", tt.url, err)
 			continue

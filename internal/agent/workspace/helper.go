@@ -37,6 +37,8 @@ type order struct {
 	Fill    *fillOrder
 	Restore *restoreOrder
 	Salvage *salvageOrder
+	Compose *composeOrder
+	Push    *pushOrder
 }
 
 // answer is the output of a helper. An attacker who makes git run a program in a helper can write
@@ -50,6 +52,9 @@ type answer struct {
 	Notes   []string `json:"notes,omitempty"`
 	Left    []string `json:"left,omitempty"`
 	Salvage *Salvage `json:"salvage,omitempty"`
+	// Composed is the result of a composeOrder, and Pushed the result of a pushOrder.
+	Composed *Composed `json:"composed,omitempty"`
+	Pushed   string    `json:"pushed,omitempty"`
 }
 
 // failure is an error of a helper in a form that can be encoded as JSON.
@@ -93,6 +98,7 @@ func failed(err error) *failure {
 // accepts no other code from the helper.
 var refusals = []belay.Code{
 	belay.CodeInvalid, belay.CodeNotFound, belay.CodeUnavailable, belay.CodeForbidden, belay.CodePayloadTooLarge,
+	belay.CodeConflict,
 }
 
 // err returns the error that a failure describes. It makes the texts of the failure printable.
@@ -179,6 +185,10 @@ func (h *helper) work(ctx context.Context) (*answer, error) {
 		return h.restore(ctx, h.Restore)
 	case h.Salvage != nil:
 		return h.salvage(ctx, h.Salvage)
+	case h.Compose != nil:
+		return h.compose(ctx, h.Compose)
+	case h.Push != nil:
+		return h.push(ctx, h.Push)
 	}
 	return nil, errors.New("the order is empty")
 }

@@ -22,14 +22,17 @@ type sshPeer struct {
 	env  []string
 	stop context.CancelFunc
 	ctx  context.Context
-	all  sync.WaitGroup
+	// program is the program that ssh runs on the other machine.
+	program string
+	all     sync.WaitGroup
 
 	mu   sync.Mutex
 	said tail
 }
 
 func newSSHPeer(ctx context.Context, g *git, src source) *sshPeer {
-	p := &sshPeer{src: src, env: append(g.environment(command{}), "GIT_PROTOCOL=version=2")}
+	p := &sshPeer{src: src, env: append(g.environment(command{}), "GIT_PROTOCOL=version=2"),
+		program: "git-upload-pack"}
 	for _, name := range []string{"SSH_AUTH_SOCK", "SSH_AGENT_PID"} {
 		if value, ok := os.LookupEnv(name); ok {
 			p.env = append(p.env, name+"="+value)
@@ -56,7 +59,7 @@ func (p *sshPeer) answer(far *os.File) {
 	if _, err := io.ReadFull(far, make([]byte, len(hello))); err != nil {
 		return
 	}
-	args, err := sshArguments(p.src.url)
+	args, err := sshArguments(p.src.url, p.program)
 	if err != nil {
 		p.complain(err.Error())
 		return
@@ -92,8 +95,8 @@ func (p *sshPeer) end() (string, error) {
 	return p.said.text(nil), nil
 }
 
-// sshArguments returns the arguments with which git would start ssh.
-func sshArguments(remote string) ([]string, error) {
+// sshArguments returns the arguments with which git would start ssh to run a program for a repository.
+func sshArguments(remote, program string) ([]string, error) {
 	args := []string{"-oBatchMode=yes", "-oConnectTimeout=30", "-oServerAliveInterval=15", "-oSendEnv=GIT_PROTOCOL"}
 	host, path, _ := strings.Cut(remote, ":")
 	if rest, ok := strings.CutPrefix(remote, "ssh://"); ok {
@@ -115,7 +118,7 @@ func sshArguments(remote string) ([]string, error) {
 	if strings.HasPrefix(host, "-") || strings.HasPrefix(path, "-") {
 		return nil, errors.New("the URL names an option of ssh")
 	}
-	return append(args, host, "git-upload-pack "+shellQuote(path)), nil
+	return append(args, host, program+" "+shellQuote(path)), nil
 }
 
 // shellQuote quotes a text as one word for a shell.
