@@ -12,6 +12,7 @@ import (
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/agentapi"
+	"github.com/belaydev/belay/internal/agent/workspace"
 	"github.com/belaydev/belay/internal/config"
 	"github.com/belaydev/belay/internal/server"
 )
@@ -30,11 +31,25 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 		Permissions: a.Permissions, Output: a.Output, Env: a.Env,
 		Timeout: a.Timeout, Grace: a.Grace,
 		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials, Elsewhere: elsewhere,
+		Pushing: pushing(c),
 	})
 	if err != nil {
 		return s, fmt.Errorf("the agent cannot be run as it is configured: %w", err)
 	}
 	return s, nil
+}
+
+// pushing returns what the configuration allows prompts to push; nil if they may not push.
+func pushing(c *config.Config) *agent.Pushing {
+	a := c.Agent
+	if !a.Push {
+		return nil
+	}
+	p := &agent.Pushing{Branches: a.PushBranches, Open: a.PushOpen, Env: a.PushEnv}
+	if a.PushCredentials != "" {
+		p.Credentials = workspace.CredentialFile(absolute(a.PushCredentials))
+	}
+	return p
 }
 
 // repositories returns the repositories that jobs may request.

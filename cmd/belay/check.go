@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/process"
@@ -79,6 +80,7 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 	look("broker.password_file", c.Broker.PasswordFile)
 	look("agent.git_crypt_key", c.Agent.CryptKey)
 	look("agent.git_credentials", c.Agent.GitCredentials)
+	look("agent.push_credentials", c.Agent.PushCredentials)
 	look("--key-file", a.keyFile)
 	if s, err := secretref.Parse(c.Secrets); err == nil {
 		for _, path := range s.Files() {
@@ -87,7 +89,7 @@ func (a *app) checkSecrets(c *config.Config) (warnings []string, err error) {
 			}
 		}
 	}
-	for _, name := range c.Agent.Env {
+	for _, name := range slices.Concat(c.Agent.Env, c.Agent.PushEnv) {
 		look(name+"_FILE", os.Getenv(name+"_FILE"))
 	}
 	if c.File == "" {

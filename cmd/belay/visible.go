@@ -53,11 +53,11 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	s := visibility{readable: a.Readable}
 	s.hide(a.Hidden...)
 	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, c.Broker.PasswordFile,
-		a.CryptKey, a.GitCredentials,
+		a.CryptKey, a.GitCredentials, a.PushCredentials,
 		os.Getenv("PGPASSFILE"))
 	s.hide(secrets...)
 	s.hidden = append(s.hidden, engines()...)
-	for _, name := range a.Env {
+	for _, name := range slices.Concat(a.Env, a.PushEnv) {
 		s.hide(os.Getenv(name + "_FILE"))
 	}
 	if rules, err := secretref.Parse(c.Secrets); err == nil {

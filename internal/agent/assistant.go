@@ -56,6 +56,8 @@ type Prompt struct {
 	Chat bool `json:"chat,omitempty"`
 	// Stream says that the client of a chat gets the answer in parts while the agent works.
 	Stream bool `json:"stream,omitempty"`
+	// Push asks Belay to push the work to a branch when the agent has succeeded; nil for no push.
+	Push *PushTo `json:"push,omitempty"`
 	// Metadata belongs to the caller; Belay does not interpret it.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// Continues is the job whose conversation and work the prompt continues; nil for a new conversation.
@@ -85,6 +87,8 @@ type Answer struct {
 	Commit    string   `json:"commit,omitempty"`
 	Branch    string   `json:"branch,omitempty"`
 	Changes   *Changes `json:"changes,omitempty"`
+	// Pushed is the branch to which Belay pushed the work; nil if it pushed nothing.
+	Pushed *Pushed `json:"pushed,omitempty"`
 	// Notes list two kinds of things, with the reasons: parts of the repository that the workspace
 	// lacked, and network requests that were refused.
 	Notes      []string `json:"notes,omitempty"`
@@ -126,6 +130,8 @@ type Setup struct {
 	// Timeout is the time limit of the command, unless the prompt has its own. Grace is the time
 	// between SIGTERM and SIGKILL.
 	Timeout, Grace time.Duration
+	// Pushing allows prompts to push; nil means that they may not.
+	Pushing *Pushing
 
 	preset *preset // the preset from which Command was taken; nil for a configured command
 }
@@ -165,6 +171,11 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	if s.Output == "" {
 		s.Output = OutputAuto
 	}
+	if s.Pushing != nil {
+		if err := errors.Join(s.Pushing.Open.Check(), s.apart()); err != nil {
+			return s, err
+		}
+	}
 	job := Job{Steps: []Step{{Name: Prompted, Argv: s.Command}}, Env: s.Env, Timeout: belay.Duration(s.Timeout),
 		Grace: belay.Duration(s.Grace)}
 	if err := errors.Join(s.Command.Check(), job.Check()); err != nil {
@@ -196,6 +207,17 @@ func NewSetup(name string, s Setup) (Setup, error) {
 	return s, err
 }
 
+// apart returns an error if agents would get a variable of the command that runs after a push.
+func (s *Setup) apart() error {
+	for _, name := range s.Pushing.Env {
+		if slices.Contains(s.Env, name) || slices.Contains(process.Basics(), name) {
+			return invalid("agent.push_env: agents get the variable %s too, and only the command of agent.push_open may "+
+				"have it", name)
+		}
+	}
+	return nil
+}
+
 func (s *Setup) repositories() *Repositories {
 	return &Repositories{Own: s.Repo, Named: s.Repos, Credentials: s.Credentials, Elsewhere: s.Elsewhere}
 }
@@ -212,6 +234,11 @@ func (s *Setup) Check(p *Prompt) error {
 	}
 	if p.Timeout < 0 {
 		return invalid("a timeout must not be negative")
+	}
+	if p.Push != nil {
+		if err := s.Pushing.check(p.Push, p.Repo); err != nil {
+			return err
+		}
 	}
 	if p.Repo == "" {
 		if p.Ref != "" {
@@ -316,6 +343,11 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	if err := a.Check(&p); err != nil {
 		return Answer{}, belay.Permanent(err)
 	}
+	if p.Push != nil { // an agent whose work could not be pushed need not run
+		if err := workspace.CheckPushLogin(p.Repo, a.Pushing.Credentials); err != nil {
+			return Answer{}, err
+		}
+	}
 	t := newTranscript(ctx, a.Output, p.Chat)
 	if t.log = a.Log; t.log == nil {
 		t.log = slog.Default()
@@ -344,12 +376,13 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 	return answer, belay.WithOutput(err, answer)
 }
 
-func (a *Assistant) secrets() (map[string]string, error) {
-	getenv := a.Getenv
-	if getenv == nil {
-		getenv = os.Getenv
+func (a *Assistant) secrets() (map[string]string, error) { return secrets(a.Env, a.getenv()) }
+
+func (a *Assistant) getenv() func(string) string {
+	if a.Getenv == nil {
+		return os.Getenv
 	}
-	return secrets(a.Env, getenv)
+	return a.Getenv
 }
 
 func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcript) (answer Answer, err error) {
@@ -374,7 +407,11 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	}
 	b.saver.before = b.saver.now
 	b.saver.homes = len(a.Reply) > 0
-	return a.converse(ctx, p, b, t)
+	saved, err := a.converse(ctx, p, b, t)
+	if err == nil && p.Push != nil {
+		saved.Pushed, err = a.push(ctx, p, b, &saved)
+	}
+	return saved, err
 }
 
 // take runs one turn.

@@ -54,6 +54,28 @@ var agentKeys = []Key{
 		of: func(c *Config) kind {
 			return text{&c.Agent.GitCredentials, "a file, such as /etc/belay/git-credentials"}
 		}},
+	{Name: "agent.push", Doc: "Allow callers to let Belay push the work of their agents to a branch. Agents themselves " +
+		"get no credential.",
+		of: func(c *Config) kind { return boolean{&c.Agent.Push} }},
+	{Name: "agent.push_branches", Doc: "The branches to which callers may let Belay push. A name that ends with * " +
+		"stands for all names that begin with the part before the *.",
+		of: func(c *Config) kind { return branches{&c.Agent.PushBranches} }},
+	{Name: "agent.push_credentials", Doc: "The file with the credentials for pushes over https, in the format of " +
+		"agent.git_credentials. Belay uses the credentials of agent.git_credentials for fetches only, so these need no " +
+		"right to write. Over ssh, Belay pushes with the keys of its own user.",
+		of: func(c *Config) kind {
+			return text{&c.Agent.PushCredentials, "a file, such as /etc/belay/push-credentials"}
+		}},
+	{Name: "agent.push_open", Doc: "The command that runs after each push, such as a command that opens a pull " +
+		"request. Belay takes the first line of its output that is an address as the address of the result. The " +
+		"placeholders {{branch}}, {{base}}, {{title}}, {{repo}}, {{job}} and {{commit}} are replaced in its arguments. " +
+		"The command runs as Belay's own user, outside of any sandbox and without a shell, for at most two minutes.",
+		of: func(c *Config) kind {
+			return words{&c.Agent.PushOpen, `arguments, such as ["open-pull-request", "{{repo}}", "{{branch}}"]`}
+		}},
+	{Name: "agent.push_env", Doc: "Names of environment variables that only the command of agent.push_open gets, as " +
+		"agent.env names variables for agents.",
+		of: func(c *Config) kind { return list{&c.Agent.PushEnv, "names, such as GH_TOKEN"} }},
 	{Name: "agent.prepare_timeout", Doc: "How long Belay may take to make a job's workspace, fetching included.",
 		of: func(c *Config) kind { return duration{&c.Agent.Prepare, 10 * time.Millisecond, maxDuration} }},
 	{Name: "agent.env", Doc: "Names of environment variables that agents get, and that submitted commands may " +
@@ -133,6 +155,27 @@ var agentKeys = []Key{
 		"everything that the machine can reach.",
 		of: func(c *Config) kind { return places{&c.Agent.Egress} }},
 }
+
+// branches is the kind of a value that is a list of names of branches, which may end with *.
+type branches struct{ to *[]string }
+
+func (k branches) set(s string) bool {
+	var all []string
+	for item := range strings.SplitSeq(s, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" || strings.ContainsAny(item, " \t\r\n\x00~^:?[\\") || strings.HasPrefix(item, "-") ||
+			strings.Contains(strings.TrimSuffix(item, "*"), "*") {
+			return false
+		}
+		all = append(all, item)
+	}
+	*k.to = all
+	return true
+}
+func (branches) want() string   { return "names of branches, such as belay/*" }
+func (k branches) show() string { return strings.Join(*k.to, ",") }
+func (branches) word() string   { return "list" }
+func (branches) tags() []string { return []string{"!!seq"} }
 
 // users is the kind of a value that is a range of user ids, or one of the words auto and none.
 type users struct{ to *string }

@@ -110,34 +110,41 @@ type Agent struct {
 	// Logins are the credentials from the URLs in Repo and Repos. The key of each login is its URL
 	// without the credentials.
 	Logins         map[string]Login
-	GitCredentials string        // a file
-	Prepare        time.Duration // the longest time for making a workspace
-	Env            []string
-	Timeout        time.Duration
-	Grace          time.Duration
-	ChatTimeout    time.Duration
-	Concurrency    int
-	QueueDepth     int
-	JobTTL         time.Duration
-	FetchDebounce  time.Duration
-	WorkspaceDir   string // "" for workspaces below the data directory
-	Attempts       int
-	DeadLetters    bool
-	OnLost         string // requeue or fail
-	Local          bool
-	Save           time.Duration // 0 for never
-	KeepHome       bool
-	Users          string // auto, none or FIRST-LAST
-	Seal           bool
-	CryptKey       string // a file
-	Processes      int    // 0 for no limit, as in the other limits below
-	CPU            int    // cores
-	Memory         int64  // bytes
-	Disk           int64  // bytes
-	Files          int
-	Hidden         []string // paths
-	Readable       []string // paths
-	Egress         []string // empty restricts nothing; the single word "none" allows nothing
+	GitCredentials string // a file
+	Push           bool
+	// PushBranches are the branches that callers may push to; PushCredentials is a file. PushOpen is
+	// the command that runs after a push, and PushEnv names the variables that only it gets.
+	PushBranches    []string
+	PushCredentials string
+	PushOpen        []string
+	PushEnv         []string
+	Prepare         time.Duration // the longest time for making a workspace
+	Env             []string
+	Timeout         time.Duration
+	Grace           time.Duration
+	ChatTimeout     time.Duration
+	Concurrency     int
+	QueueDepth      int
+	JobTTL          time.Duration
+	FetchDebounce   time.Duration
+	WorkspaceDir    string // "" for workspaces below the data directory
+	Attempts        int
+	DeadLetters     bool
+	OnLost          string // requeue or fail
+	Local           bool
+	Save            time.Duration // 0 for never
+	KeepHome        bool
+	Users           string // auto, none or FIRST-LAST
+	Seal            bool
+	CryptKey        string // a file
+	Processes       int    // 0 for no limit, as in the other limits below
+	CPU             int    // cores
+	Memory          int64  // bytes
+	Disk            int64  // bytes
+	Files           int
+	Hidden          []string // paths
+	Readable        []string // paths
+	Egress          []string // empty restricts nothing; the single word "none" allows nothing
 }
 
 // Agents reports whether the agent service is configured.
@@ -168,8 +175,8 @@ func Default() *Config {
 			Preset: noPreset, Permissions: "auto", Output: "auto", Timeout: 15 * time.Minute, Grace: 10 * time.Second,
 			ChatTimeout: 15 * time.Minute,
 			Concurrency: 10, QueueDepth: 100, JobTTL: time.Hour, FetchDebounce: 30 * time.Second, Attempts: 1,
-			OnLost: "requeue",
-			Local:  true, Save: time.Minute, KeepHome: true, Users: "auto", Seal: true, Processes: 1024,
+			OnLost: "requeue", PushBranches: []string{"belay/*"},
+			Local: true, Save: time.Minute, KeepHome: true, Users: "auto", Seal: true, Processes: 1024,
 			Memory:  4 << 30,
 			Disk:    10 << 30,
 			Prepare: 10 * time.Minute, Files: 1_000_000,

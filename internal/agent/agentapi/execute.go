@@ -23,6 +23,7 @@ type Execute struct {
 	// limit.
 	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
+	Push           *agent.PushTo   `json:"push,omitempty" doc:"Pushes the work to a branch when the agent has succeeded, if the server allows it."`
 	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget: when the cost of the job and the executions that it starts reaches it, they are paused until it is raised."`
 }
 
@@ -36,7 +37,7 @@ type Accepted struct {
 const maxTimeout = 30 * 24 * time.Hour
 
 func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
-	p := agent.Prompt{Text: e.Prompt, Repo: e.Repo, Ref: e.Ref, Timeout: belay.Duration(s.Timeout)}
+	p := agent.Prompt{Text: e.Prompt, Repo: e.Repo, Ref: e.Ref, Timeout: belay.Duration(s.Timeout), Push: e.Push}
 	if !bytes.Equal(e.Metadata, []byte("null")) {
 		p.Metadata = e.Metadata
 	}

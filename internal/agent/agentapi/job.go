@@ -93,6 +93,7 @@ type Job struct {
 	Resumed    bool               `json:"resumed,omitempty" doc:"The job was interrupted and continued with the work that it had done."`
 	Notes      []string           `json:"notes,omitempty" doc:"Parts of the repository that the workspace lacked and network requests that were refused, with the reasons."`
 	Walls      string             `json:"walls,omitempty" doc:"The sandbox in which the agent ran."`
+	Pushed     *agent.Pushed      `json:"pushed,omitempty" doc:"The branch to which the work was pushed."`
 	Metadata   json.RawMessage    `json:"metadata,omitempty"`
 }
 
@@ -121,6 +122,7 @@ func jobOf(x *belay.Execution, output string, runs []startedRun) *Job {
 	}
 	if a != nil && x.State.Terminal() {
 		j.Commit, j.Changes, j.Usage, j.Resumed = a.Commit, a.Changes, a.Usage, a.Resumed
+		j.Pushed = a.Pushed
 		j.Denied, j.Session, j.Notes, j.Walls = a.Denied, a.Session, a.Notes, a.Walls
 		if a.Isolation != "" || a.ExitCode != 0 { // the command has run, or could not be started
 			j.ExitCode = &a.ExitCode
