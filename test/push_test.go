@@ -154,7 +154,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	opener, opened := p.path("open-pr"), p.path("opened")
 	p.write(opener, "#!/bin/sh\nfor a; do printf '<%s>' \"$a\"; done >"+opened+"\nenv | sed s/0pen/OPEN/ >>"+opened+
 		"\necho working\necho https://forge.example/pr/7\n", 0o755)
-	a := p.pushing(f, []string{"GH_TOKEN=" + openToken}, "--agent-users", users, "--agent-push-env", "GH_TOKEN", "--agent-push-open",
+	a := p.pushing(f, []string{"GH_TOKEN=" + openToken}, "--agent-users", users,
+		"--agent-push-env", "GH_TOKEN", "--agent-push-open",
 		fmt.Sprintf(`[%q,"{{repo}}","{{branch}}","{{base}}","{{title}}","{{commit}}"]`, opener))
 	looking := fmt.Sprintf(hunt, p.root, filepath.Dir(f.dir))
 	looker := a.execute("true other\n"+looking+"until [ -e stop ]; do hunt; echo looked; done", "")
@@ -170,7 +171,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	}
 	f.mu.Unlock()
 	until(t, "the other job looks", func() bool { return strings.Contains(a.job(looker).string("output"), "looked") })
-	id := a.execute("--title -x $(touch /tmp/no)\n"+looking+"echo b4it >bait.txt; BAIT=b4it sleep 5 & BAIT=b4it hunt; rm bait.txt\n"+
+	id := a.execute("--title -x $(touch /tmp/no)\n"+looking+"echo b4it >bait.txt\n"+
+		"BAIT=b4it sleep 5 & BAIT=b4it hunt; rm bait.txt\n"+
 		"(setsid sh -c 'while :; do sleep 1; done' "+left+" &) >/dev/null 2>&1\n"+
 		"mkdir -p .git/hooks; echo 'env >/tmp/leak; exit 1' >.git/hooks/pre-push; chmod +x .git/hooks/pre-push\n"+
 		"git config credential.helper '!env >/tmp/leak; false'; git config remote.origin.pushurl https://127.0.0.1:1/x\n"+
@@ -179,7 +181,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	got := a.wantEnd(id, "completed", 0.0)
 	branch, commit := got.string("pushed", "branch"), got.string("pushed", "commit")
 	if branch != "belay/"+id || p.git(f.dir, "rev-parse", "refs/heads/"+branch) != commit ||
-		p.git(f.dir, "show", commit+":two.txt") != "two" || p.git(f.dir, "log", "-1", "--format=%s", commit+"^") != "one" {
+		p.git(f.dir, "show", commit+":two.txt") != "two" ||
+		p.git(f.dir, "log", "-1", "--format=%s", commit+"^") != "one" {
 		t.Errorf("%s", got.text)
 	}
 	if !dead {
@@ -198,7 +201,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	}
 	said := read(t, opened)
 	if got.string("pushed", "url") != "https://forge.example/pr/7" || !strings.HasPrefix(said, "<"+f.repo()+"><"+branch+
-		"><main><title -x $(touch /tmp/no)><"+commit+">") || !strings.Contains(said, "GH_TOKEN="+strings.Replace(openToken, "0pen", "OPEN", 1)) ||
+		"><main><title -x $(touch /tmp/no)><"+commit+">") ||
+		!strings.Contains(said, "GH_TOKEN="+strings.Replace(openToken, "0pen", "OPEN", 1)) ||
 		strings.Contains(said, f.token) {
 		t.Errorf("%s\nthe command got %s", got.text, said)
 	}
@@ -259,8 +263,8 @@ func TestPushesThatAreRefused(t *testing.T) {
 		`{"prompt":"true","repo":"` + p.path("repo") + `","push":{}}`:            "https or ssh",
 	} {
 		got := a.call("POST", "/execute", body)
-		if got.status != http.StatusForbidden && got.status != http.StatusUnprocessableEntity || !strings.Contains(got.text,
-			why) {
+		if got.status != http.StatusForbidden && got.status != http.StatusUnprocessableEntity ||
+			!strings.Contains(got.text, why) {
 			t.Errorf("%s: %d %s", body, got.status, got.text)
 		}
 	}
