@@ -287,3 +287,45 @@ func TestPushesThatAreRefused(t *testing.T) {
 	}
 	off.stop()
 }
+
+// Rule: the changes of an ended job, committed or not, are a diff at GET /jobs/{id}/diff and in
+// belay get --diff, and belay workspaces apply applies them to a clone. Control characters in files
+// do not reach a terminal.
+func TestTheResultOfAJobAsADiff(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{scripted}, "--agent-repo", p.repository())
+	id := a.execute("git config user.name J; git config user.email j@example.org\n"+
+		"echo one >one.txt; git add one.txt; git commit -qm one; printf 'two \\033]0;evil\\007\\n' >two.txt", "")
+	a.wantEnd(id, "completed", 0.0)
+	got := a.want(http.StatusOK, "GET", "/jobs/"+id+"/diff", "")
+	if kind := got.header.Get("Content-Type"); kind != "text/x-diff; charset=utf-8" ||
+		got.header.Get("Belay-Diff-Cut") != "false" || !strings.Contains(got.text, "\n+one\n") ||
+		!strings.Contains(got.text, "\n+two \x1b]0;evil\a\n") {
+		t.Errorf("%s: %q", kind, got.text)
+	}
+	if text := p.belay("get", id, "--diff").out; text != got.text {
+		t.Errorf("belay get --diff prints %q", text)
+	}
+	if text := p.belay("get", id, "--diff", "--color", "always").out; !strings.Contains(text,
+		"\x1b[32m+one\x1b[0m\n") || strings.Contains(text, "\x1b]0") || strings.Contains(text, "\a") {
+		t.Errorf("in colours: %q", text)
+	}
+	clone := p.path("mine")
+	p.git(p.root, "clone", "-q", p.path("repo"), clone)
+	text := p.belay("workspaces", "apply", id, "--repo", clone).want(0).out
+	if status := p.git(clone, "status", "--porcelain", "--branch"); status != "## belay/"+id+"\n?? two.txt" ||
+		!strings.Contains(text, "A one.txt\nA two.txt\n") || read(t, clone+"/one.txt") != "one\n" {
+		t.Errorf("%s\n%s", text, status)
+	}
+	idle := a.execute("true", "")
+	a.wantEnd(idle, "completed", 0.0)
+	if got := a.want(http.StatusOK, "GET", "/jobs/"+idle+"/diff", ""); got.text != "" {
+		t.Errorf("a job without changes has the diff %q", got.text)
+	}
+	running := a.execute("sleep 60", "")
+	a.want(http.StatusConflict, "GET", "/jobs/"+running+"/diff", "")
+	a.want(http.StatusNotFound, "GET", "/jobs/ex_00000000000000000000000000/diff", "")
+	a.want(http.StatusAccepted, "POST", "/jobs/"+running+"/cancel", "")
+	a.stop()
+}
