@@ -154,7 +154,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	opener, opened := p.path("open-pr"), p.path("opened")
 	p.write(opener, "#!/bin/sh\nfor a; do printf '<%s>' \"$a\"; done >"+opened+"\nenv | sed s/0pen/OPEN/ >>"+opened+
 		"\necho working\necho https://forge.example/pr/7\n", 0o755)
-	a := p.pushing(f, []string{"GH_TOKEN=" + openToken}, "--agent-users", users, "--agent-push-env", "GH_TOKEN", "--agent-push-open",
+	a := p.pushing(f, []string{"GH_TOKEN=" + openToken}, "--agent-users", users,
+		"--agent-push-env", "GH_TOKEN", "--agent-push-open",
 		fmt.Sprintf(`[%q,"{{repo}}","{{branch}}","{{base}}","{{title}}","{{commit}}"]`, opener))
 	looking := fmt.Sprintf(hunt, p.root, filepath.Dir(f.dir))
 	looker := a.execute("true other\n"+looking+"until [ -e stop ]; do hunt; echo looked; done", "")
@@ -170,7 +171,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	}
 	f.mu.Unlock()
 	until(t, "the other job looks", func() bool { return strings.Contains(a.job(looker).string("output"), "looked") })
-	id := a.execute("--title -x $(touch /tmp/no)\n"+looking+"echo b4it >bait.txt; BAIT=b4it sleep 5 & BAIT=b4it hunt; rm bait.txt\n"+
+	id := a.execute("--title -x $(touch /tmp/no)\n"+looking+"echo b4it >bait.txt\n"+
+		"BAIT=b4it sleep 5 & BAIT=b4it hunt; rm bait.txt\n"+
 		"(setsid sh -c 'while :; do sleep 1; done' "+left+" &) >/dev/null 2>&1\n"+
 		"mkdir -p .git/hooks; echo 'env >/tmp/leak; exit 1' >.git/hooks/pre-push; chmod +x .git/hooks/pre-push\n"+
 		"git config credential.helper '!env >/tmp/leak; false'; git config remote.origin.pushurl https://127.0.0.1:1/x\n"+
@@ -179,7 +181,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	got := a.wantEnd(id, "completed", 0.0)
 	branch, commit := got.string("pushed", "branch"), got.string("pushed", "commit")
 	if branch != "belay/"+id || p.git(f.dir, "rev-parse", "refs/heads/"+branch) != commit ||
-		p.git(f.dir, "show", commit+":two.txt") != "two" || p.git(f.dir, "log", "-1", "--format=%s", commit+"^") != "one" {
+		p.git(f.dir, "show", commit+":two.txt") != "two" ||
+		p.git(f.dir, "log", "-1", "--format=%s", commit+"^") != "one" {
 		t.Errorf("%s", got.text)
 	}
 	if !dead {
@@ -198,7 +201,8 @@ func huntDuringAPush(t *testing.T, users string) {
 	}
 	said := read(t, opened)
 	if got.string("pushed", "url") != "https://forge.example/pr/7" || !strings.HasPrefix(said, "<"+f.repo()+"><"+branch+
-		"><main><title -x $(touch /tmp/no)><"+commit+">") || !strings.Contains(said, "GH_TOKEN="+strings.Replace(openToken, "0pen", "OPEN", 1)) ||
+		"><main><title -x $(touch /tmp/no)><"+commit+">") ||
+		!strings.Contains(said, "GH_TOKEN="+strings.Replace(openToken, "0pen", "OPEN", 1)) ||
 		strings.Contains(said, f.token) {
 		t.Errorf("%s\nthe command got %s", got.text, said)
 	}
@@ -259,8 +263,8 @@ func TestPushesThatAreRefused(t *testing.T) {
 		`{"prompt":"true","repo":"` + p.path("repo") + `","push":{}}`:            "https or ssh",
 	} {
 		got := a.call("POST", "/execute", body)
-		if got.status != http.StatusForbidden && got.status != http.StatusUnprocessableEntity || !strings.Contains(got.text,
-			why) {
+		if got.status != http.StatusForbidden && got.status != http.StatusUnprocessableEntity ||
+			!strings.Contains(got.text, why) {
 			t.Errorf("%s: %d %s", body, got.status, got.text)
 		}
 	}
@@ -317,5 +321,45 @@ func TestNightlyAgents(t *testing.T) {
 	if got := strings.Fields(p.git(f.dir, "for-each-ref", "--format=%(refname:short)", "refs/heads/belay")); len(got) != 2 {
 		t.Errorf("the forge has the branches %q", got)
 	}
+
+// Rule: the changes of an ended job, committed or not, are a diff at GET /jobs/{id}/diff and in
+// belay get --diff, and belay workspaces apply applies them to a clone. Control characters in files
+// do not reach a terminal.
+func TestTheResultOfAJobAsADiff(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{scripted}, "--agent-repo", p.repository())
+	id := a.execute("git config user.name J; git config user.email j@example.org\n"+
+		"echo one >one.txt; git add one.txt; git commit -qm one; printf 'two \\033]0;evil\\007\\n' >two.txt", "")
+	a.wantEnd(id, "completed", 0.0)
+	got := a.want(http.StatusOK, "GET", "/jobs/"+id+"/diff", "")
+	if kind := got.header.Get("Content-Type"); kind != "text/x-diff; charset=utf-8" ||
+		got.header.Get("Belay-Diff-Cut") != "false" || !strings.Contains(got.text, "\n+one\n") ||
+		!strings.Contains(got.text, "\n+two \x1b]0;evil\a\n") {
+		t.Errorf("%s: %q", kind, got.text)
+	}
+	if text := p.belay("get", id, "--diff").out; text != got.text {
+		t.Errorf("belay get --diff prints %q", text)
+	}
+	if text := p.belay("get", id, "--diff", "--color", "always").out; !strings.Contains(text,
+		"\x1b[32m+one\x1b[0m\n") || strings.Contains(text, "\x1b]0") || strings.Contains(text, "\a") {
+		t.Errorf("in colours: %q", text)
+	}
+	clone := p.path("mine")
+	p.git(p.root, "clone", "-q", p.path("repo"), clone)
+	text := p.belay("workspaces", "apply", id, "--repo", clone).want(0).out
+	if status := p.git(clone, "status", "--porcelain", "--branch"); status != "## belay/"+id+"\n?? two.txt" ||
+		!strings.Contains(text, "A one.txt\nA two.txt\n") || read(t, clone+"/one.txt") != "one\n" {
+		t.Errorf("%s\n%s", text, status)
+	}
+	idle := a.execute("true", "")
+	a.wantEnd(idle, "completed", 0.0)
+	if got := a.want(http.StatusOK, "GET", "/jobs/"+idle+"/diff", ""); got.text != "" {
+		t.Errorf("a job without changes has the diff %q", got.text)
+	}
+	running := a.execute("sleep 60", "")
+	a.want(http.StatusConflict, "GET", "/jobs/"+running+"/diff", "")
+	a.want(http.StatusNotFound, "GET", "/jobs/ex_00000000000000000000000000/diff", "")
+	a.want(http.StatusAccepted, "POST", "/jobs/"+running+"/cancel", "")
 	a.stop()
 }

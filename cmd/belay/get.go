@@ -16,7 +16,8 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	return a.readFlag(&cobra.Command{
+	var diff bool
+	c := a.readFlag(&cobra.Command{
 		Use: "get ID", Short: "Show one execution with its tasks and its history",
 		Args: exactly("the id of an execution"),
 		Long: "Show one execution with its history: by whom it was submitted and last modified, its runs, steps,\n" +
@@ -24,7 +25,8 @@ func (a *app) getCommand() *cobra.Command {
 			"waits that its run is busy with. A line of the history without a number is a step or wait that saved\n" +
 			"nothing, such as a failed try. -o wide also shows the internal\n" +
 			"queue and labels of a belay run, and the generation: 1, plus one for each time that the ended execution\n" +
-			"was reopened. -o json also has the input, the trigger payload and all metrics.",
+			"was reopened. -o json also has the input, the trigger payload and all metrics. With --diff belay prints\n" +
+			"only the changes that an ended job made to its repository, as a diff.",
 		ValidArgsFunction: a.completeIDs,
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := a.executionID(c.Context(), args[0])
@@ -37,6 +39,9 @@ func (a *app) getCommand() *cobra.Command {
 					return err
 				}
 				e := d.Execution
+				if diff {
+					return a.printJobDiff(c.Context(), r, &e)
+				}
 				defer a.noteNoEngine(e)
 				all, err := a.tasksOf(c.Context(), r, &e)
 				if err != nil {
@@ -58,6 +63,8 @@ func (a *app) getCommand() *cobra.Command {
 			})
 		},
 	})
+	c.Flags().BoolVar(&diff, "diff", false, "print the changes of an ended job as a diff")
+	return c
 }
 
 // allEvents reads the events that a query selects, page by page.
@@ -141,6 +148,12 @@ func (a *app) show(d *belay.ExecutionDetail, all *belay.TaskPage, events []belay
 	showMetrics(t, d)
 	if e.Error != nil {
 		t.Row("error", e.Error.Class.String()+": "+e.Error.Message)
+	}
+	if pushed := agent.PushedOf(e); pushed != nil {
+		t.Row("pushed", strings.TrimSpace(fmt.Sprintf("%s at %.12s %s", pushed.Branch, pushed.Commit, pushed.URL)))
+		if pushed.OpenError != "" {
+			t.Row("not opened", screen.Brief(pushed.OpenError, 200))
+		}
 	}
 	if len(e.Output) > 0 {
 		t.Row("output", screen.Brief(string(screen.Escaped(e.Output)), 200))

@@ -27,6 +27,7 @@ worker dies, the unfinished work in its workspaces is kept on the machine for a 
   belay workspaces ls              list workspaces, kept work and base clones
   belay workspaces salvage ID      write the work of an execution to files
   belay workspaces restore ID DIR  check out the work of an execution
+  belay workspaces apply ID        apply the work of an execution to a clone of yours
   belay workspaces gc              remove leftovers; --dry-run only lists them`
 
 // spaces has the flags that the workspace commands share.
@@ -42,7 +43,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 		Long: workspacesLong,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no command %q of workspaces; there are ls, salvage, restore and gc", args[0])
+				return usage("there is no command %q of workspaces; there are ls, salvage, restore, apply and gc",
+					args[0])
 			}
 			return nil
 		},
@@ -51,7 +53,7 @@ func (a *app) workspacesCommand() *cobra.Command {
 	c.PersistentFlags().StringVar(&s.dir, "dir", envOr("WORKSPACE_DIR", ""),
 		"the `directory` of the workspaces; the subdirectory workspaces of the data directory unless given")
 	_ = c.MarkPersistentFlagDirname("dir")
-	c.AddCommand(s.lsCommand(), s.salvageCommand(), s.restoreCommand(), s.gcCommand())
+	c.AddCommand(s.lsCommand(), s.salvageCommand(), s.restoreCommand(), s.applyCommand(), s.gcCommand())
 	return c
 }
 

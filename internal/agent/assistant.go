@@ -211,8 +211,8 @@ func NewSetup(name string, s Setup) (Setup, error) {
 func (s *Setup) apart() error {
 	for _, name := range s.Pushing.Env {
 		if slices.Contains(s.Env, name) || slices.Contains(process.Basics(), name) {
-			return invalid("agent.push_env: agents get the variable %s too, and only the command of agent.push_open may "+
-				"have it", name)
+			return invalid("agent.push_env: agents get the variable %s too, and only the command of agent.push_open "+
+				"may have it", name)
 		}
 	}
 	return nil

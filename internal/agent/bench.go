@@ -277,7 +277,7 @@ func (b *bench) salvage(ctx context.Context, i int, w *workspace.Workspace) *Cha
 	}
 	released := b.saver != nil && (errors.Is(context.Cause(ctx), workflow.ErrReleased) || b.clerk.question() != nil)
 	ctx = context.WithoutCancel(ctx)
-	s, err := b.runner.Workspaces.Salvage(ctx, w)
+	s, err := b.runner.Workspaces.SalvageResult(ctx, w)
 	b.salvaged = true
 	if err != nil {
 		return &Changes{Lost: err.Error()}

@@ -111,7 +111,12 @@ type Changes struct {
 	Patch string `json:"patch,omitempty"`
 	// Home is the name of an artifact: a tar.gz of HOME. It exists only for interrupted jobs, and
 	// between two steps of a job.
-	Home       string `json:"home,omitempty"`
+	Home string `json:"home,omitempty"`
+	// Diff is the name of an artifact: the difference between the commit that was checked out and
+	// all files, for people to read; empty if the patch has the same difference. DiffCut says that
+	// the artifact is only the beginning.
+	Diff       string `json:"diff,omitempty"`
+	DiffCut    bool   `json:"diff_cut,omitempty"`
 	Commits    int    `json:"commits,omitempty"`
 	Files      int    `json:"files,omitempty"`
 	Insertions int    `json:"insertions,omitempty"`

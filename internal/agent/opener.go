@@ -144,6 +144,6 @@ func (o Opener) run(ctx context.Context, env, values map[string]string) (string,
 // isAddress reports whether a line is the address of a page, without a password.
 func isAddress(line string) bool {
 	u, err := url.Parse(line)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil && len(line) <= 2048 &&
-		!strings.ContainsFunc(line, func(r rune) bool { return r <= ' ' || r == 0x7f || r > 0x7e })
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil &&
+		len(line) <= 2048 && !strings.ContainsFunc(line, func(r rune) bool { return r <= ' ' || r == 0x7f || r > 0x7e })
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,17 @@ type Pushed struct {
 	URL string `json:"url,omitempty" doc:"The address that the operator's command has printed, such as that of a pull request."`
 	// OpenError says why the operator's command failed; the branch was pushed all the same.
 	OpenError string `json:"open_error,omitempty" doc:"Why the operator's command for a pull request failed; the branch was pushed all the same."`
+}
+
+// PushedOf returns the branch that a job has pushed; nil if it has pushed none.
+func PushedOf(x *belay.Execution) *Pushed {
+	var a struct {
+		Pushed *Pushed `json:"pushed"`
+	}
+	if x.Workflow != Prompted || len(x.Output) == 0 || json.Unmarshal(x.Output, &a) != nil {
+		return nil
+	}
+	return a.Pushed
 }
 
 // Pushing is the configuration of pushes on a server.
@@ -279,7 +291,8 @@ func (a *Assistant) open(ctx context.Context, p *Prompt, b *bench, pushed Pushed
 		if log == nil {
 			log = slog.Default()
 		}
-		log.With(workflow.LogAttr(ctx)).WarnContext(ctx, "the command after a push failed (agent.push_open)", "error", err)
+		log.With(workflow.LogAttr(ctx)).WarnContext(ctx, "the command after a push failed (agent.push_open)", "error",
+			err)
 	}
 	return pushed
 }

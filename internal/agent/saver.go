@@ -260,7 +260,8 @@ type part struct {
 
 // parts returns the artifacts for the changes in s, with the fields of c that name them.
 func (c *Changes) parts(s *workspace.Salvage) []part {
-	return []part{{"bundle", &c.Bundle, &s.Bundle}, {"patch", &c.Patch, &s.Patch}, {"home", &c.Home, &s.Home}}
+	return []part{{"bundle", &c.Bundle, &s.Bundle}, {"patch", &c.Patch, &s.Patch}, {"home", &c.Home, &s.Home},
+		{"diff", &c.Diff, &s.Diff}}
 }
 
 // work reports whether c has changes of the checkout, and not only of HOME.
@@ -269,7 +270,8 @@ func (c *Changes) work() bool { return c != nil && c.Bundle+c.Patch != "" }
 // keep stores the changes of a workspace (s) as artifacts of the execution, whose names begin with
 // name.
 func (b *bench) keep(ctx context.Context, name string, s workspace.Salvage) (*Changes, error) {
-	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost}
+	c := &Changes{Commits: s.Commits, Files: s.Files, Insertions: s.Insertions, Deletions: s.Deletions, Lost: s.Lost,
+		DiffCut: s.DiffCut}
 	var failed error
 	for _, part := range c.parts(&s) {
 		if len(*part.data) == 0 {

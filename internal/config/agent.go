@@ -54,8 +54,8 @@ var agentKeys = []Key{
 		of: func(c *Config) kind {
 			return text{&c.Agent.GitCredentials, "a file, such as /etc/belay/git-credentials"}
 		}},
-	{Name: "agent.push", Doc: "Allow callers to let Belay push the work of their agents to a branch. Agents themselves " +
-		"get no credential.",
+	{Name: "agent.push", Doc: "Allow callers to let Belay push the work of their agents to a branch. Agents " +
+		"themselves get no credential.",
 		of: func(c *Config) kind { return boolean{&c.Agent.Push} }},
 	{Name: "agent.push_branches", Doc: "The branches to which callers may let Belay push. A name that ends with * " +
 		"stands for all names that begin with the part before the *.",

@@ -29,7 +29,9 @@ type Route struct {
 	Limit int64
 	// Answer is the type of the body of a success, and Status its status; 0 means 200. Headers is a struct
 	// whose fields are the headers of a success, named by the tag header.
+	// Text is the media type of a body that is text; empty if the body is JSON.
 	Answer  reflect.Type
+	Text    string
 	Headers reflect.Type
 	Status  int
 	// Stream says that an answer may have no end, and Events are the server-sent events of such an answer.
@@ -77,6 +79,9 @@ func (x *Route) describe(d *document, rt *route) {
 		}
 	}
 	content := make(map[string]*huma.MediaType)
+	if x.Text != "" {
+		content[x.Text] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	}
 	if x.Answer != nil {
 		content["application/json"] = &huma.MediaType{Schema: d.schema(x.Answer, x.ID)}
 	}

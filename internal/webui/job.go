@@ -70,6 +70,7 @@ type jobOutput struct {
 type jobChanges struct {
 	Bundle     string `json:"bundle"`
 	Patch      string `json:"patch"`
+	Diff       string `json:"diff"`
 	Commits    int    `json:"commits"`
 	Files      int    `json:"files"`
 	Insertions int    `json:"insertions"`
@@ -82,7 +83,7 @@ func (c *jobChanges) names() []string {
 	if c == nil {
 		return nil
 	}
-	return slices.DeleteFunc([]string{c.Bundle, c.Patch}, func(s string) bool { return s == "" })
+	return slices.DeleteFunc([]string{c.Bundle, c.Patch, c.Diff}, func(s string) bool { return s == "" })
 }
 
 // Said is something that an agent said or did, according to a line of its output.
@@ -367,10 +368,11 @@ func (p *pages) changes(ctx context.Context, e *belay.Execution, c *jobChanges) 
 	if c.Bundle != "" {
 		v.Bundle = fileName(e.ID, c.Bundle)
 	}
-	if c.Patch == "" {
+	diff := cmp.Or(c.Diff, c.Patch)
+	if diff == "" {
 		return v, nil
 	}
-	text, more, err := p.beginning(ctx, e.ID, c.Patch, patchBytes)
+	text, more, err := p.beginning(ctx, e.ID, diff, patchBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -136,6 +136,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{id}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the changes of a job as a diff
+         * @description The difference between the commit that was checked out and the files that the agent left, committed or not: the first MiB of it. It is empty if the agent changed nothing.
+         */
+        get: operations["diffJob"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}/log": {
         parameters: {
             query?: never;
@@ -2567,6 +2587,8 @@ export interface components {
             commits?: number;
             /** Format: int64 */
             deletions?: number;
+            diff?: string;
+            diff_cut?: boolean;
             /** Format: int64 */
             files?: number;
             home?: string;
@@ -3042,6 +3064,8 @@ export interface components {
             metadata?: unknown;
             /** @description The task for the agent. */
             prompt: string;
+            /** @description Pushes the work to a branch when the agent has succeeded, if the server allows it. */
+            push?: components["schemas"]["PushTo"];
             /** @description The branch, tag or commit of the repository; the default is its HEAD. */
             ref?: string;
             /** @description The repository to work on; the default is the server's repository. */
@@ -3572,6 +3596,8 @@ export interface components {
              * @enum {string}
              */
             phase?: "preparing" | "working";
+            /** @description The branch to which the work was pushed. */
+            pushed?: components["schemas"]["Pushed"];
             /** @description The question for which the job waits. */
             question?: components["schemas"]["Question"];
             /** @description The agent's final text, or its standard output. */
@@ -3974,6 +4000,20 @@ export interface components {
         Published: {
             /** @description The events, in the order of the request. */
             events: components["schemas"]["CloudEventResult"][];
+        };
+        Pushed: {
+            branch: string;
+            commit: string;
+            /** @description Why the operator's command for a pull request failed; the branch was pushed all the same. */
+            open_error?: string;
+            /** @description The address that the operator's command has printed, such as that of a pull request. */
+            url?: string;
+        };
+        PushTo: {
+            /** @description The branch to push to; {{job}} stands for the id of the job, and the default is belay/{{job}}. */
+            branch?: string;
+            /** @description The message of the commit that Belay makes of uncommitted changes; the default is the first line of the prompt. */
+            message?: string;
         };
         PutSchedule: {
             /** @description The name of the actor, if the request needs no key. */
@@ -5855,6 +5895,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Accepted"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            405: components["responses"]["MethodNotAllowed"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    diffJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The job's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Whether this is only the beginning of the diff; the last line says so too. */
+                    "Belay-Diff-Cut"?: boolean;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/x-diff": string;
                 };
             };
             400: components["responses"]["BadRequest"];

@@ -17,6 +17,12 @@ type (
 		ID   belay.ExecutionID `path:"id" doc:"The job's id."`
 		Last string            `header:"Last-Event-ID" doc:"The id of the last event that was seen."`
 	}
+	diffParameters struct {
+		ID belay.ExecutionID `path:"id" doc:"The job's id."`
+	}
+	diffHeaders struct {
+		Cut bool `header:"Belay-Diff-Cut" doc:"Whether this is only the beginning of the diff; the last line says so too."`
+	}
 	cancelParameters struct {
 		ID  belay.ExecutionID `path:"id" doc:"The job's id."`
 		Key string            `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: repeated, it is done once."`

@@ -140,6 +140,14 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Also: []int{http.StatusConflict}, Handler: d.answer,
 		},
 		{
+			ID: "diffJob", Method: http.MethodGet, Path: "/jobs/{id}/diff",
+			Summary: "Read the changes of a job as a diff", Scopes: read,
+			Doc: "The difference between the commit that was checked out and the files that the agent left, committed " +
+				"or not: the first MiB of it. It is empty if the agent changed nothing.",
+			Request: reflect.TypeFor[diffParameters](), Headers: reflect.TypeFor[diffHeaders](), Text: diffType,
+			Also: []int{http.StatusConflict}, Handler: d.diff,
+		},
+		{
 			ID: "cancelJob", Method: http.MethodPost, Path: "/jobs/{id}/cancel", Summary: "Cancel a job",
 			Scopes: cancel, Request: reflect.TypeFor[cancelParameters](),
 			Answer: accepted, Status: http.StatusAccepted, Also: []int{http.StatusConflict}, Handler: d.cancel,

@@ -17,7 +17,16 @@ type Composed struct {
 	Commit string `json:"commit"`
 	// Pack has the objects that Commit has in addition to the commit that was checked out.
 	Pack []byte `json:"pack,omitempty"`
+	// Head is the commit of HEAD, without the uncommitted changes; empty if HEAD has no commit. Files
+	// lists the changed files of Commit: a letter as in git status, a space and the path, at most
+	// maxListed of them. More is the number of the others.
+	Head  string   `json:"head,omitempty"`
+	Files []string `json:"files,omitempty"`
+	More  int      `json:"more,omitempty"`
 }
+
+// maxListed is the maximum length of Composed.Files.
+const maxListed = 500
 
 // composeOrder is the order for a steward (the helper process that works in a workspace) to make a
 // commit of saved work.
@@ -38,7 +47,7 @@ func (m *Manager) Compose(ctx context.Context, w *Workspace, s Salvage, message 
 		return Composed{}, errors.New("compose a commit: the workspace has no repository")
 	}
 	if len(s.Bundle)+len(s.Patch) == 0 {
-		return Composed{Commit: w.Commit}, nil
+		return Composed{Commit: w.Commit, Head: w.Commit}, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("it took longer than %s",
 		m.SalvageTimeout))
@@ -47,7 +56,8 @@ func (m *Manager) Compose(ctx context.Context, w *Workspace, s Salvage, message 
 	a, err := m.send(ctx, m.stewardFor(w, o, 4*m.MaxSalvage+1<<20))
 	switch {
 	case err != nil:
-	case a.Composed == nil || !isObject(a.Composed.Commit) || len(a.Composed.Commit) != len(w.Commit),
+	case a.Composed == nil, !isObject(a.Composed.Commit), len(a.Composed.Commit) != len(w.Commit),
+		a.Composed.Head != "" && !isObject(a.Composed.Head), len(a.Composed.Files) > maxListed,
 		int64(len(a.Composed.Pack)) > 2*m.MaxSalvage:
 		err = errors.New("the answer of the steward is not valid")
 	default:
@@ -76,7 +86,7 @@ func (h *helper) compose(ctx context.Context, o *composeOrder) (*answer, error) 
 		}
 		from = r.head.commit
 	}
-	c := Composed{Commit: from}
+	c := Composed{Commit: from, Head: from}
 	if len(o.Patch) > 0 || from == "" {
 		if c.Commit, err = p.commitPatch(ctx, from, o); err != nil {
 			return nil, fmt.Errorf("the uncommitted changes: %w", err)
@@ -85,11 +95,31 @@ func (h *helper) compose(ctx context.Context, o *composeOrder) (*answer, error) 
 	if c.Commit == at.Commit {
 		return &answer{Composed: &c}, nil
 	}
+	if err := p.listFiles(ctx, at.Commit, &c); err != nil {
+		return nil, err
+	}
 	c.Pack, err = p.git(ctx, command{
 		limit: 2 * at.Most, stdin: lines([]string{c.Commit, "^" + at.Commit}),
 		args: []string{"pack-objects", "--revs", "--thin", "--stdout", "--quiet"},
 	})
 	return &answer{Composed: &c}, err
+}
+
+func (p *private) listFiles(ctx context.Context, from string, c *Composed) error {
+	out, err := p.git(ctx, command{args: []string{"diff-tree", "-r", "-z", "--no-renames", "--name-status", from,
+		c.Commit}})
+	if err != nil {
+		return err
+	}
+	fields := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	for i := 0; i+1 < len(fields); i += 2 {
+		if len(c.Files) == maxListed {
+			c.More = (len(fields) - i) / 2
+			break
+		}
+		c.Files = append(c.Files, printable(fields[i]+" "+fields[i+1]))
+	}
+	return nil
 }
 
 // commitPatch applies a patch to the tree of the commit from, and returns a commit with the

@@ -42,7 +42,8 @@ func CredentialFile(path string) Credentials {
 		}
 		return "", "", false, &belay.Error{
 			Code:    belay.CodeUnavailable,
-			Message: "the credentials for repositories cannot be read (agent.git_credentials, agent.push_credentials)", Err: err,
+			Message: "the credentials for repositories cannot be read (agent.git_credentials, agent.push_credentials)",
+			Err:     err,
 		}
 	}
 }

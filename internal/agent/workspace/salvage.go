@@ -22,6 +22,11 @@ type Salvage struct {
 	// Home is a tar.gz of HOME without known caches; nil if HOME is empty or Manager.KeepHome is
 	// false.
 	Home []byte
+	// Diff is the difference between the commit that was checked out and all files, for people to
+	// read; nil if Patch has the same difference, or if it was not asked for. DiffCut says that Diff
+	// is only the beginning.
+	Diff    []byte
+	DiffCut bool
 	// Commits counts the commits of HEAD and the branches in the bundle. Files, Insertions and
 	// Deletions count all changes, both committed and uncommitted.
 	Commits, Files, Insertions, Deletions int

@@ -33,6 +33,8 @@ type site struct {
 	// Most is the maximum size, in bytes, of the bundle, of the patch and of each new file.
 	// MostHome is the maximum size of the files from Home; 0 means that Home is not saved.
 	Most, MostHome int64
+	// Diff says that the salvage has a difference for people to read.
+	Diff bool
 	// Person says that a person will work in the restored checkout, so that restore omits parts
 	// that would run programs or hide changes.
 	Person bool

@@ -39,6 +39,9 @@ func (s *salvage) saveFiles(ctx context.Context, index []leaf) error {
 	if s.out.Patch, err = s.patch(ctx, from, to); err != nil {
 		return err
 	}
+	if err := s.describe(ctx, to); err != nil {
+		return err
+	}
 	return s.count(ctx, to)
 }
 

@@ -147,13 +147,24 @@ func (m *Manager) restoreBy(ctx context.Context, w *Workspace, s Salvage, person
 // must have ended or be frozen. Lost describes the changes that could not be kept; an error means
 // that nothing could be kept.
 func (m *Manager) Salvage(ctx context.Context, w *Workspace) (Salvage, error) {
+	return m.salvage(ctx, w, false)
+}
+
+// SalvageResult is like Salvage, and also sets Salvage.Diff.
+func (m *Manager) SalvageResult(ctx context.Context, w *Workspace) (Salvage, error) {
+	return m.salvage(ctx, w, true)
+}
+
+func (m *Manager) salvage(ctx context.Context, w *Workspace, diff bool) (Salvage, error) {
 	if w.Commit == "" {
 		return Salvage{}, nil // a workspace without a repository has nothing to salvage
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.SalvageTimeout, fmt.Errorf("salvaging took longer than %s",
 		m.SalvageTimeout))
 	defer cancel()
-	e := m.stewardFor(w, order{Salvage: &salvageOrder{m.charge(w)}}, 3*m.MaxSalvage+2*maxHome+1<<20)
+	o := &salvageOrder{m.charge(w)}
+	o.Charge.Site.Diff = diff
+	e := m.stewardFor(w, order{Salvage: o}, 3*m.MaxSalvage+2*maxHome+2*maxDiff+1<<20)
 	for _, path := range []string{w.root, w.Dir} {
 		dir, err := openDir(path)
 		for _, f := range e.files {
@@ -189,7 +200,8 @@ func (s Salvage) bounded(most int64) Salvage {
 		what string
 		data *[]byte
 		most int64
-	}{{"commits", &got.Bundle, most}, {"files", &got.Patch, most}, {"HOME", &got.Home, maxHome}} {
+	}{{"commits", &got.Bundle, most}, {"files", &got.Patch, most}, {"HOME", &got.Home, maxHome},
+		{"diff", &got.Diff, maxDiff}} {
 		if int64(len(*part.data)) > part.most {
 			*part.data = nil
 			lost.add("its %s, which are beyond the limit of %s", part.what, mib(part.most))
