@@ -190,7 +190,9 @@ func TestClaudeFromAPromptToABranch(t *testing.T) {
 			return move{"", "mcp__belay__ask_human", map[string]any{"question": "May I push?"}}
 		case 3:
 			if strings.Contains(last, "commit it") {
-				return move{"", "Bash", map[string]any{"command": "git add -A && git commit -qm 'by Claude'; " + search}}
+				return move{"", "Bash", map[string]any{
+					"command": "git add -A && git commit -qm 'by Claude'; " + search,
+				}}
 			}
 		}
 		return move{text: "Done: " + last}

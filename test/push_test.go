@@ -318,9 +318,12 @@ func TestNightlyAgents(t *testing.T) {
 		!strings.Contains(r.out, `"usd":0.03`) {
 		t.Errorf("%s", r)
 	}
-	if got := strings.Fields(p.git(f.dir, "for-each-ref", "--format=%(refname:short)", "refs/heads/belay")); len(got) != 2 {
-		t.Errorf("the forge has the branches %q", got)
+	list := p.git(f.dir, "for-each-ref", "--format=%(refname:short)", "refs/heads/belay")
+	if len(strings.Fields(list)) != 2 {
+		t.Errorf("the forge has the branches %q", list)
 	}
+	a.stop()
+}
 
 // Rule: the changes of an ended job, committed or not, are a diff at GET /jobs/{id}/diff and in
 // belay get --diff, and belay workspaces apply applies them to a clone. Control characters in files

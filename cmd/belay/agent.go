@@ -354,7 +354,8 @@ func (a *app) showAnswer(x *belay.Execution) error {
 		}
 	}
 	if b := answer.Pushed; b != nil && a.output != "json" {
-		fmt.Fprintf(a.err, "belay: pushed %s to the branch %s %s\n", b.Commit, screen.Line(b.Branch), screen.Line(b.URL))
+		fmt.Fprintf(a.err, "belay: pushed %s to the branch %s %s\n", b.Commit, screen.Line(b.Branch),
+			screen.Line(b.URL))
 	}
 	switch x.State {
 	case belay.Succeeded:

@@ -127,6 +127,7 @@ func (w *walker) conversation(job string) {
 	w.step(404, "POST", "/jobs/nonsense/prompt", `{"prompt": "x"}`)
 	w.step(200, "GET", next+"?wait=20", "")
 	w.step(409, "POST", next+"/answer", `{"answer": "yes"}`)
+	w.step(200, "GET", next+"/diff", "")
 	asks := w.step(202, "POST", "/execute", `{"prompt": "ask"}`)["location"].(string)
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

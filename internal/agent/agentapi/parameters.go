@@ -21,7 +21,7 @@ type (
 		ID belay.ExecutionID `path:"id" doc:"The job's id."`
 	}
 	diffHeaders struct {
-		Cut bool `header:"Belay-Diff-Cut" doc:"Whether this is only the beginning of the diff; the last line says so too."`
+		Cut bool `header:"Belay-Diff-Cut" enum:"true,false" doc:"Whether this is only the beginning of the diff; the last line says so too."`
 	}
 	cancelParameters struct {
 		ID  belay.ExecutionID `path:"id" doc:"The job's id."`
