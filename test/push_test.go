@@ -115,10 +115,11 @@ const hunt = `hunt() {
 p='pu5h[-]t0ken|0pen[-]t0ken|b4[i]t'
 for d in /proc/[0-9]*; do
 for f in environ cmdline maps; do tr '\0' '\n' <$d/$f 2>/dev/null | grep -E "$p" | sed "s|^|FOUND $d/$f |"; done
-for f in $d/fd/*; do [ -f "$f" ] && head -c 65536 "$f" 2>/dev/null | grep -aE "$p" | sed "s|^|FOUND $f |"; done
+for f in $d/fd/*; do [ -f "$f" ] && head -c 65536 "$f" 2>/dev/null | grep -aoE "($p).{0,40}" | sed "s|^|FOUND $f |"; done
 done
 { env; git config --list --show-origin; git remote -v; } 2>/dev/null | grep -E "$p" | sed 's|^|FOUND setting |'
-grep -raEs "$p" . "$HOME" "$TMPDIR" /tmp /var/tmp /dev/shm %[1]s %[2]s 2>/dev/null | head -5 | sed 's|^|FOUND file |'
+grep -raoEs "($p).{0,40}" . "$HOME" "$TMPDIR" /tmp /var/tmp /dev/shm %[1]s %[2]s 2>/dev/null | head -50 |
+cut -c1-300 | sed 's|^|FOUND file |'
 }
 `
 
@@ -364,5 +365,24 @@ func TestTheResultOfAJobAsADiff(t *testing.T) {
 	a.want(http.StatusConflict, "GET", "/jobs/"+running+"/diff", "")
 	a.want(http.StatusNotFound, "GET", "/jobs/ex_00000000000000000000000000/diff", "")
 	a.want(http.StatusAccepted, "POST", "/jobs/"+running+"/cancel", "")
+	a.stop()
+}
+
+// Rule: a job that continues another job pushes the work of both, if its prompt says so.
+func TestAReplyPushes(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	f := p.forge()
+	a := p.pushing(f, []string{`BELAY_AGENT_REPLY_COMMAND=["sh","-c","eval \"$1\"","agent","{{prompt}}"]`})
+	first := a.execute("echo one >one.txt", "")
+	a.wantEnd(first, "completed", 0.0)
+	id := a.want(http.StatusAccepted, "POST", "/jobs/"+first+"/prompt", `{"prompt":"echo two >two.txt","push":{}}`).
+		string("job_id")
+	got := a.wantEnd(id, "completed", 0.0)
+	branch := "belay/" + id
+	if got.string("pushed", "branch") != branch || p.git(f.dir, "show", branch+":one.txt") != "one" ||
+		p.git(f.dir, "show", branch+":two.txt") != "two" {
+		t.Errorf("%s", got.text)
+	}
 	a.stop()
 }

@@ -4277,6 +4277,8 @@ export interface components {
             metadata?: unknown;
             /** @description The next message to the agent. */
             prompt: string;
+            /** @description Pushes the work to a branch when the agent has succeeded, if the server allows it. */
+            push?: components["schemas"]["PushTo"];
             /**
              * Format: double
              * @description The time limit of the agent, from its start, in seconds.
