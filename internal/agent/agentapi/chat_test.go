@@ -71,7 +71,7 @@ func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan 
 		Command: agent.Template{"a"}, Timeout: time.Hour,
 	}})
 	w, began := httptest.NewRecorder(), time.Now()
-	(&endpoint{s, stopping}).chat(w, r)
+	(&endpoint{s, stopping}).complete(w, r)
 	return w, time.Since(began)
 }
 
