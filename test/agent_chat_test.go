@@ -358,6 +358,11 @@ func TestAgentRoutesRequireAKey(t *testing.T) {
 		{"POST", "/jobs/" + id + "/cancel", "", read, 403}, {"GET", "/health", "", "", 200},
 		{"POST", completions, chatOf("x"), "", 401}, {"POST", completions, chatOf("x"), read, 403},
 		{"GET", "/v1/models", "", "Bearer sk-none", 401},
+		{"POST", "/v1/responses", `{"input":"x"}`, "", 401}, {"POST", "/v1/responses", `{"input":"x"}`, read, 403},
+		{"POST", "/v1/responses", `{"input":"x"}`, submit, 200},
+		{"GET", "/v1/responses/resp_" + id, "", "", 401}, {"GET", "/v1/responses/resp_" + id, "", read, 200},
+		{"POST", "/v1/responses/resp_" + id + "/cancel", "", "", 401},
+		{"POST", "/v1/responses/resp_" + id + "/cancel", "", read, 403},
 	} {
 		got := a.call(c.method, c.path, c.body, "Authorization", c.key)
 		if got.status != c.status {

@@ -15,7 +15,7 @@ import (
 // format is a format of OpenAI's API for requests and their answers: chat completions or responses.
 type format interface {
 	// read reads a request.
-	read(s *Service, r *http.Request) (question, error)
+	read(s *Service, r *http.Request) (inquiry, error)
 	// whole returns the body of an answer that is not streamed.
 	whole(x *belay.Execution, a *agent.Answer) any
 	// begin, say and end return the events of a stream: its beginning, a part of the answer's text, and its end.
@@ -26,8 +26,8 @@ type format interface {
 	fail(x *belay.Execution, f ChatFault) []event
 }
 
-// question is the content of a request in a format of OpenAI's API.
-type question struct {
+// inquiry is the content of a request in a format of OpenAI's API.
+type inquiry struct {
 	prompt   string
 	metadata json.RawMessage
 	stream   bool
@@ -109,7 +109,7 @@ const startSlack = 10 * time.Second
 
 // begin stores the job of a chat. If an earlier request with the same Idempotency-Key has stored a
 // job, begin finds that job instead.
-func (c *chat) begin() (question, error) {
+func (c *chat) begin() (inquiry, error) {
 	q, err := c.form.read(c.Service, c.r)
 	if err != nil {
 		return q, err

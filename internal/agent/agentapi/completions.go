@@ -71,12 +71,12 @@ type completions struct {
 	req   ChatRequest
 }
 
-func (f *completions) read(_ *Service, r *http.Request) (question, error) {
+func (f *completions) read(_ *Service, r *http.Request) (inquiry, error) {
 	if err := decode(r, false, &f.req); err != nil {
-		return question{}, err
+		return inquiry{}, err
 	}
 	text, err := f.req.prompt()
-	return question{prompt: text, stream: f.req.Stream}, err
+	return inquiry{prompt: text, stream: f.req.Stream}, err
 }
 
 func (c *ChatRequest) prompt() (string, error) {

@@ -22,20 +22,20 @@ type responses struct {
 	next  int64 // the number of the next event of the stream
 }
 
-func (f *responses) read(s *Service, r *http.Request) (question, error) {
+func (f *responses) read(s *Service, r *http.Request) (inquiry, error) {
 	if err := decode(r, false, &f.req); err != nil {
-		return question{}, err
+		return inquiry{}, err
 	}
 	if err := f.req.check(); err != nil {
-		return question{}, err
+		return inquiry{}, err
 	}
 	messages, err := s.messagesOf(r.Context(), &f.req)
 	if err != nil {
-		return question{}, err
+		return inquiry{}, err
 	}
-	q := question{stream: f.req.Stream}
+	q := inquiry{stream: f.req.Stream}
 	if q.prompt, err = promptOf("input", messages); err != nil {
-		return question{}, err
+		return inquiry{}, err
 	}
 	if len(f.req.Metadata) > 0 {
 		q.metadata, err = json.Marshal(f.req.Metadata)
@@ -50,7 +50,8 @@ func (q *ResponseRequest) check() error {
 	switch {
 	case q.Previous != "":
 		return wrongField("previous_response_id",
-			"previous_response_id is not supported; send the earlier messages in input")
+			"previous_response_id is not supported; send the earlier messages in input, or continue the job with "+
+				"POST /jobs/{id}/prompt")
 	case given(q.Conversation):
 		return wrongField("conversation", "conversations are not supported; send the earlier messages in input")
 	case given(q.Prompt):
@@ -218,7 +219,7 @@ func stored(x *belay.Execution, model string) *Response {
 	switch status {
 	case Queued:
 		return responseTo(x, model, responseQueued)
-	case Running:
+	case Running, Waiting:
 		return responseTo(x, model, responseInProgress)
 	case Completed:
 		a = said(x)
