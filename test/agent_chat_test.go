@@ -112,10 +112,10 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the server answers a chat with 503 and the reason if the agent fails, or if the wait for a
+// Rule: the server answers a chat with 422 and the reason if the agent fails, and with 503 if the wait for a
 // slot and the work together take longer than allowed. After that answer, no process of the chat
 // runs.
-func TestAFailedChatIsAnsweredWith503(t *testing.T) {
+func TestAFailedChatIsAnsweredWithTheReason(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-chat-timeout", "3s", "--agent-grace", "100ms")
@@ -127,7 +127,12 @@ func TestAFailedChatIsAnsweredWith503(t *testing.T) {
 			t.Errorf("%d %v %s", got.status, got.header, got.text)
 		}
 	}
-	refused(a.call("POST", completions, chatOf("fail 3")), "exit code 3")
+	if got := a.call("POST", completions, chatOf("fail 3")); got.status != http.StatusUnprocessableEntity ||
+		got.string("error", "code") != "agent_failed" || got.header.Get("Retry-After") != "" ||
+		got.header.Get("X-Should-Retry") != "false" ||
+		!strings.Contains(got.string("error", "message"), "exit code 3") {
+		t.Errorf("%d %v %s", got.status, got.header, got.text)
+	}
 	held := a.ask(a.hold("held"))
 	a.holds("held")
 	late := a.call("POST", completions, chatOf("never"))
@@ -353,6 +358,11 @@ func TestAgentRoutesRequireAKey(t *testing.T) {
 		{"POST", "/jobs/" + id + "/cancel", "", read, 403}, {"GET", "/health", "", "", 200},
 		{"POST", completions, chatOf("x"), "", 401}, {"POST", completions, chatOf("x"), read, 403},
 		{"GET", "/v1/models", "", "Bearer sk-none", 401},
+		{"POST", "/v1/responses", `{"input":"x"}`, "", 401}, {"POST", "/v1/responses", `{"input":"x"}`, read, 403},
+		{"POST", "/v1/responses", `{"input":"x"}`, submit, 200},
+		{"GET", "/v1/responses/resp_" + id, "", "", 401}, {"GET", "/v1/responses/resp_" + id, "", read, 200},
+		{"POST", "/v1/responses/resp_" + id + "/cancel", "", "", 401},
+		{"POST", "/v1/responses/resp_" + id + "/cancel", "", read, 403},
 	} {
 		got := a.call(c.method, c.path, c.body, "Authorization", c.key)
 		if got.status != c.status {

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/httpapi"
+	"github.com/belaydev/belay/internal/wire"
 	"github.com/belaydev/belay/worker"
 	"github.com/belaydev/belay/workflow"
 )
@@ -98,7 +100,9 @@ func TestAnswersForAgentsAreAsDocumented(t *testing.T) {
 	w := &walker{s, documentOf(t, s)}
 	w.step(200, "GET", "/health", "")
 	w.jobs()
+	w.responses()
 	w.chats()
+
 	for _, r := range w.doc.routes {
 		tags, _ := r.operation["tags"].([]any)
 		for status := range r.operation["responses"].(map[string]any) {
@@ -188,7 +192,7 @@ func (w *walker) chats() {
 	w.step(200, "POST", "/v1/chat/completions", `{"model": "any", `+said+`}`, "Idempotency-Key", "k")
 	w.step(200, "POST", "/v1/chat/completions", `{"stream": true, "stream_options": {"include_usage": true}, `+said+`}`)
 	w.step(200, "POST", "/v1/chat/completions", `{"stream": true, "messages": [{"role": "user", "content": "fail"}]}`)
-	w.step(503, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "fail"}]}`)
+	w.step(422, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "fail"}]}`)
 	w.step(422, "POST", "/v1/chat/completions", `{"messages": [{"role": "user", "content": "other"}]}`, "Idempotency-Key", "k")
 	w.step(400, "POST", "/v1/chat/completions", `{"messages": []}`)
 	w.step(400, "POST", "/v1/chat/completions", `{"messages": `)
@@ -206,6 +210,63 @@ func (w *walker) chats() {
 	w.key = ""
 }
 
+func (w *walker) responses() {
+	w.t.Helper()
+	const path = "/v1/responses"
+	const input = `"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}], "metadata": {"a": "b"}`
+	id, _ := w.step(200, "POST", path, `{"model": "any", `+input+`}`, "Idempotency-Key", "r")["id"].(string)
+	w.step(200, "POST", path, `{`+input+`, "stream": false}`, "Idempotency-Key", "r")
+	w.step(200, "POST", path, `{`+input+`, "stream": true, "instructions": "be kind"}`)
+	w.step(200, "POST", path, `{"input": "fail", "stream": true}`)
+	w.step(422, "POST", path, `{"input": "fail"}`)
+	w.step(422, "POST", path, `{"input": "other"}`, "Idempotency-Key", "r")
+	w.step(400, "POST", path, `{"input": "x", "tools": [{"type": "function", "name": "f"}]}`)
+	w.step(400, "POST", path, `{"input": `)
+	w.step(415, "POST", path, `{`+input+`}`, "Content-Type", "text/plain")
+	w.step(405, "PUT", path, "")
+	w.step(200, "GET", path+"/"+id, "")
+	w.step(400, "GET", path+"/"+id+"?stream=true", "")
+	w.step(200, "POST", path+"/"+id+"/cancel", "")
+	w.step(404, "GET", path+"/resp_nonsense", "")
+	w.step(404, "POST", path+"/nonsense/cancel", "")
+	w.step(405, "DELETE", path+"/"+id, "")
+}
+
+// Rule: a server with agents refuses a request below /v1/ that has no route as a problem that also has the form of
+// OpenAI's API. Other addresses, and servers without agents, get only the problem.
+func TestUnknownRoutesAnswerClientsOfOpenAI(t *testing.T) {
+	agents, plain := serveAgents(t, 10), serve(t, httpapi.Options{})
+	for _, c := range []struct {
+		server       *server
+		method, path string
+		status       int
+		foreign      bool
+	}{
+		{agents, "POST", "/v1/embeddings", 404, true}, {agents, "GET", "/v1/files/x", 404, true},
+		{agents, "DELETE", "/v1/chat/completions", 405, true}, {agents, "POST", "/v1/\"<script>", 404, true},
+		{agents, "POST", "/v1", 404, false}, {agents, "POST", "/embeddings", 404, false},
+		{plain, "POST", "/v1/embeddings", 404, false},
+	} {
+		a := c.server.do(c.method, strings.ReplaceAll(c.path, `"`, "%22"), "")
+		var got struct {
+			Status int
+			Code   string
+			Detail string
+			Error  *wire.ChatFault
+		}
+		if err := json.Unmarshal(a.body, &got); err != nil {
+			t.Fatal(err)
+		}
+		if a.StatusCode != c.status || got.Status != c.status || got.Detail == "" || (got.Error != nil) != c.foreign {
+			t.Errorf("%s %s: %d %s", c.method, c.path, a.StatusCode, a.body)
+		}
+		want := wire.ChatFault{Message: got.Detail, Type: "invalid_request_error", Code: got.Code}
+		if c.foreign && *got.Error != want {
+			t.Errorf("%s %s: %s", c.method, c.path, a.body)
+		}
+	}
+}
+
 // A full queue refuses a job with 429 and a chat with 503, the statuses that clients of each API
 // expect, and the header Retry-After says when to repeat the request. If a client repeats the
 // request for a stored job, the server answers as before.
@@ -220,6 +281,7 @@ func TestAFullQueueSaysWhenToAskAgain(t *testing.T) {
 	}{
 		{429, "/execute", `{"prompt": "more"}`}, {503, "/v1/chat/completions", fmt.Sprintf(chat, false)},
 		{503, "/v1/chat/completions", fmt.Sprintf(chat, true)},
+		{503, "/v1/responses", `{"input": "hi"}`}, {503, "/v1/responses", `{"input": "hi", "stream": true}`},
 	} {
 		a := s.want(c.status, nil, "POST", c.path, c.body)
 		if a.Header.Get("Retry-After") != "5" || a.Header.Get("X-Should-Retry") != "" ||

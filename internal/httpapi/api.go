@@ -35,6 +35,9 @@ type api struct {
 	awaiting     awaiting
 	statusFrames statusFrames
 	hooks        hooks
+	// foreign says that there are routes in the format of another API, whose clients also request addresses below /v1/
+	// that have no route.
+	foreign bool
 }
 
 // strangeShare is the part of the memory for bodies that requests without a key get, in addition.
@@ -99,6 +102,7 @@ var configureHuma = sync.OnceFunc(func() {
 // a page of another site. If a handler panics, it answers that an error inside the server occurred.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rep := &reply{ResponseWriter: w, timeout: a.o.WriteTimeout}
+	rep.foreign = a.foreign && strings.HasPrefix(r.URL.Path, "/v1/")
 	if r.ContentLength != 0 {
 		rep.unread = a.o.BodyTimeout
 	}

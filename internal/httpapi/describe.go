@@ -104,14 +104,24 @@ func plainSchema(schemas huma.Registry, f reflect.StructField) *huma.Schema {
 	return &s
 }
 
+// nullable has, by the name of a schema, the fields whose value is an object or null: huma knows no
+// nullable references.
+var nullable = map[string][]string{
+	"LockReply": {"checkpoint"}, "Response": {"error", "incomplete_details", "usage"},
+}
+
 // amend adds to the document what Go types cannot express, and removes unused responses and fields
 // that are no part of OpenAPI.
 func amend(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas.Map()
-	if lock := schemas["LockReply"]; lock != nil {
-		was := lock.Properties["checkpoint"]
-		lock.Properties["checkpoint"] = &huma.Schema{
-			Description: was.Description, AnyOf: []*huma.Schema{{Ref: was.Ref}, {Type: "null"}},
+	for name, fields := range nullable {
+		for _, field := range fields {
+			if s := schemas[name]; s != nil {
+				was := s.Properties[field]
+				s.Properties[field] = &huma.Schema{
+					Description: was.Description, AnyOf: []*huma.Schema{{Ref: was.Ref}, {Type: "null"}},
+				}
+			}
 		}
 	}
 	used := make(map[string]bool)

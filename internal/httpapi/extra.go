@@ -63,6 +63,7 @@ func (a *api) extra() {
 			status: x.Status, body: x.Body != nil, limit: x.Limit, stream: x.Stream, errors: x.Also, refuse: x.Refuse,
 			fault: x.Fault, heads: x.Headers, token: x.Token,
 		}
+		a.foreign = a.foreign || x.Refuse != nil
 		a.define(rt, x.Handler, func(d *document) { x.describe(d, rt) })
 	}
 }

@@ -61,6 +61,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	w.deadLetters()
 	w.keys()
 	w.key = s.withKey("another root", belay.ScopeAdmin).key
+	w.responses()
 	w.chats()
 	// This stream does not end, and Prism passes an answer on when it is complete. TestStatesStream reads the
 	// stream from the server itself.

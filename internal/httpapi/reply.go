@@ -3,6 +3,8 @@ package httpapi
 import (
 	"net/http"
 	"time"
+
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // reply writes an answer. It bounds how long a client may take to accept the answer, and records
@@ -11,6 +13,7 @@ type reply struct {
 	http.ResponseWriter
 	timeout time.Duration
 	routed  bool
+	foreign bool // clients of OpenAI's API may have sent the request
 	status  int  // 0 until the status is sent
 	refused bool // the mux itself refused the request; the text that it writes is dropped
 	cut     bool // the client did not accept the whole answer
@@ -30,7 +33,13 @@ func (w *reply) WriteHeader(status int) {
 	}
 	if !w.routed {
 		w.refused, w.routed = true, true
-		unrouted(status, w.Header()).write(problemWriter{w})
+		f := unrouted(status, w.Header())
+		if w.foreign {
+			f.problem.Fault = &wire.ChatFault{
+				Message: f.problem.Detail, Type: "invalid_request_error", Code: string(f.problem.Code),
+			}
+		}
+		f.write(problemWriter{w})
 		return
 	}
 	w.send(status)

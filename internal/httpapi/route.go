@@ -131,7 +131,7 @@ func (d *document) refused(rt *route, status int) *huma.Response {
 		content[wire.ProblemType] = &huma.MediaType{Schema: d.schema(reflect.TypeFor[wire.Problem](), "")}
 	}
 	response := refusalResponse(status, content)
-	if rt.stream && status == http.StatusServiceUnavailable {
+	if rt.stream && (status == http.StatusServiceUnavailable || status == http.StatusUnprocessableEntity) {
 		headersOf(d.schemas(), rt.heads, response)
 	}
 	return response

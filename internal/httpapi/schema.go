@@ -227,9 +227,9 @@ func config(schemas huma.Registry) huma.Config {
 				Description: "Durable executions with one owner at a time. Times are RFC 3339; fields that end in " +
 					"_ms are milliseconds. A duration that is written as text, such as 90s, has its milliseconds " +
 					"beside it, in the field of the same name with _ms: answers have both, and a request gives " +
-					"either, or both if they are equal. A field that is 0 counts as not given. Every refusal is a problem (RFC 9457) with a stable code; refusals of the " +
-					"chat have the form of OpenAI's API. A stream of server-sent events (text/event-stream) is described " +
-					"as an array whose items are its events, with their data parsed as JSON.",
+					"either, or both if they are equal. A field that is 0 counts as not given. Every refusal is a problem (RFC 9457) with a stable code; refusals of " +
+					"chats and responses have the form of OpenAI's API. A stream of server-sent events " +
+					"(text/event-stream) is described as an array whose items are its events, with their data parsed as JSON.",
 				Contact: &huma.Contact{Name: "Belay", URL: "https://github.com/belaydev/belay"},
 				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 			},

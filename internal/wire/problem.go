@@ -29,6 +29,17 @@ type Problem struct {
 	Holder       *Holder     `json:"holder,omitempty"`
 	RequestID    string      `json:"request_id,omitempty" doc:"The id of the refused request, as in the header X-Request-Id and in the server's log."`
 	Errors       []Detail    `json:"errors,omitempty" doc:"The fields that break the schema, if any."`
+	// Fault repeats the problem for clients of OpenAI's API. It is set for an address below /v1/ that has no route,
+	// on a server that runs agents.
+	Fault *ChatFault `json:"error,omitempty" doc:"The problem in OpenAI's format, if a server with agents has no route at an address below /v1/."`
+}
+
+// ChatFault is an error in OpenAI's format.
+type ChatFault struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param" nullable:"true"`
+	Code    string  `json:"code"`
 }
 
 // Holder is the owner of an execution.

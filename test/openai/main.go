@@ -36,7 +36,10 @@ func check(ctx context.Context, url string) error {
 		run  func(context.Context, openai.Client) error
 	}{
 		{"models", models}, {"answer", answer}, {"stream", stream}, {"failure", failure},
-		{"failure in a stream", failureInStream}, {"key", key},
+		{"failure in a stream", failureInStream}, {"key", key}, {"response", response},
+		{"streamed response", streamedResponse}, {"failed response", failedResponse},
+		{"refused response", refusedResponse}, {"aborted response", abortedResponse},
+		{"response with a key", keyedResponse},
 	} {
 		if err := part.run(ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -122,7 +125,7 @@ func failure(ctx context.Context, c openai.Client) error {
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("got %w", err)
 	}
-	if refused.StatusCode != http.StatusServiceUnavailable || refused.Type != "server_error" || refused.Message == "" {
+	if refused.StatusCode != http.StatusUnprocessableEntity || refused.Code != "agent_failed" || refused.Message == "" {
 		return fmt.Errorf("got %d %s %s", refused.StatusCode, refused.Type, refused.Message)
 	}
 	return nil

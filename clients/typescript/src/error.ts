@@ -3,8 +3,8 @@ import type { components } from "./schema.js";
 /** The body of every refusal (RFC 9457). */
 export type Problem = components["schemas"]["Problem"];
 
-/** The kind of an error: a closed list to switch on. */
-export type Code = Problem["code"];
+/** The kind of an error: a closed list to switch on. "agent_failed" is the code of a chat whose agent failed. */
+export type Code = Problem["code"] | "agent_failed";
 
 /** Why a lease is lost. */
 export type LostBecause = NonNullable<Problem["cause"]>;

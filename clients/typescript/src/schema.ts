@@ -1454,6 +1454,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Get a response of the agent
+         * @description The request has OpenAI's format, and any model is accepted. The last message is the question; the earlier messages are the conversation so far.
+         */
+        post: operations["createResponse"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a response */
+        get: operations["getResponse"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel the job of a response */
+        post: operations["cancelResponse"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs": {
         parameters: {
             query?: never;
@@ -3565,6 +3619,14 @@ export interface components {
              */
             question?: number;
         };
+        Incomplete: {
+            /** @enum {string} */
+            reason: "max_output_tokens";
+        };
+        InputDetails: {
+            /** Format: int64 */
+            cached_tokens: number;
+        };
         Job: {
             /** @description The artifacts with the changes. */
             changes?: components["schemas"]["Changes"];
@@ -3820,6 +3882,10 @@ export interface components {
         Output: {
             text: string;
         };
+        OutputDetails: {
+            /** Format: int64 */
+            reasoning_tokens: number;
+        };
         OutputEvent: {
             data: components["schemas"]["Output"];
             /** @enum {string} */
@@ -3932,6 +3998,8 @@ export interface components {
             code: "malformed" | "invalid" | "lease_lost" | "lease_held" | "idempotency_mismatch" | "queue_full" | "no_worker" | "circuit_open" | "swap_in_progress" | "payload_too_large" | "not_found" | "conflict" | "unauthorized" | "forbidden" | "token_required" | "cursor_expired" | "rate_limited" | "unavailable" | "internal";
             /** @description What is wrong and what to do, in one sentence. */
             detail?: string;
+            /** @description The problem in OpenAI's format, if a server with agents has no route at an address below /v1/. */
+            error?: components["schemas"]["ChatFault"];
             /** @description The fields that break the schema, if any. */
             errors?: components["schemas"]["Detail"][];
             holder?: components["schemas"]["Holder"];
@@ -4342,6 +4410,212 @@ export interface components {
             timeout_ms?: number;
             version?: string;
             workflow: string;
+        };
+        Response: {
+            background: boolean;
+            /** Format: int64 */
+            completed_at: number | null;
+            /** Format: int64 */
+            created_at: number;
+            error: components["schemas"]["ResponseFault"] | null;
+            /** @description resp_ and the id of the job. */
+            id: string;
+            incomplete_details: components["schemas"]["Incomplete"] | null;
+            instructions: string | null;
+            metadata: {
+                [key: string]: string;
+            };
+            model: string;
+            /** @enum {string} */
+            object: "response";
+            output: components["schemas"]["ResponseMessage"][];
+            parallel_tool_calls: boolean;
+            previous_response_id: string | null;
+            /** @enum {string} */
+            status: "queued" | "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
+            store: boolean;
+            /** Format: double */
+            temperature: number | null;
+            text: components["schemas"]["ResponseText"];
+            tool_choice: string;
+            tools: unknown[];
+            /** Format: double */
+            top_p: number | null;
+            usage: components["schemas"]["ResponseUsage"] | null;
+        };
+        ResponseCompletedEvent: {
+            data: components["schemas"]["ResponseEvent"];
+            /** @enum {string} */
+            event: "response.completed";
+        };
+        ResponseCreatedEvent: {
+            data: components["schemas"]["ResponseEvent"];
+            /** @enum {string} */
+            event: "response.created";
+        };
+        ResponseDeltaEvent: {
+            /** Format: int64 */
+            content_index: number;
+            delta: string;
+            item_id: string;
+            logprobs: unknown[];
+            /** Format: int64 */
+            output_index: number;
+            /** Format: int64 */
+            sequence_number: number;
+            type: string;
+        };
+        ResponseEvent: {
+            response: components["schemas"]["Response"];
+            /** Format: int64 */
+            sequence_number: number;
+            type: string;
+        };
+        ResponseFailedEvent: {
+            data: components["schemas"]["ResponseEvent"];
+            /** @enum {string} */
+            event: "response.failed";
+        };
+        ResponseFault: {
+            code: string;
+            message: string;
+        };
+        ResponseFormat: {
+            /** @description text; other forms are refused. */
+            type: string;
+        } & {
+            [key: string]: unknown;
+        };
+        ResponseIncompleteEvent: {
+            data: components["schemas"]["ResponseEvent"];
+            /** @enum {string} */
+            event: "response.incomplete";
+        };
+        ResponseInProgressEvent: {
+            data: components["schemas"]["ResponseEvent"];
+            /** @enum {string} */
+            event: "response.in_progress";
+        };
+        ResponseItemAddedEvent: {
+            data: components["schemas"]["ResponseItemEvent"];
+            /** @enum {string} */
+            event: "response.output_item.added";
+        };
+        ResponseItemDoneEvent: {
+            data: components["schemas"]["ResponseItemEvent"];
+            /** @enum {string} */
+            event: "response.output_item.done";
+        };
+        ResponseItemEvent: {
+            item: components["schemas"]["ResponseMessage"];
+            /** Format: int64 */
+            output_index: number;
+            /** Format: int64 */
+            sequence_number: number;
+            type: string;
+        };
+        ResponseMessage: {
+            content: components["schemas"]["ResponsePart"][];
+            /** @description msg_ and the id of the job. */
+            id: string;
+            /** @enum {string} */
+            role: "assistant";
+            /** @enum {string} */
+            status: "in_progress" | "completed" | "incomplete";
+            /** @enum {string} */
+            type: "message";
+        };
+        ResponsePart: {
+            annotations: unknown[];
+            logprobs: unknown[];
+            text: string;
+            /** @enum {string} */
+            type: "output_text";
+        };
+        ResponsePartAddedEvent: {
+            data: components["schemas"]["ResponsePartEvent"];
+            /** @enum {string} */
+            event: "response.content_part.added";
+        };
+        ResponsePartDoneEvent: {
+            data: components["schemas"]["ResponsePartEvent"];
+            /** @enum {string} */
+            event: "response.content_part.done";
+        };
+        ResponsePartEvent: {
+            /** Format: int64 */
+            content_index: number;
+            item_id: string;
+            /** Format: int64 */
+            output_index: number;
+            part: components["schemas"]["ResponsePart"];
+            /** Format: int64 */
+            sequence_number: number;
+            type: string;
+        };
+        ResponseRequest: {
+            /** @description Refused if true. */
+            background?: boolean;
+            /** @description Refused. */
+            conversation?: unknown;
+            /** @description A text, or a list of messages and of references to messages of earlier responses. The content of a message is a text, or a list of parts with texts. */
+            input: unknown;
+            /** @description A message of the system before the input. */
+            instructions?: string;
+            /** @description Data of the caller, returned with the response. */
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Any name; there is one agent. */
+            model?: string;
+            /** @description Refused. */
+            previous_response_id?: string;
+            /** @description Refused. */
+            prompt?: unknown;
+            stream?: boolean;
+            text?: components["schemas"]["ResponseText"];
+            tool_choice?: unknown;
+            /** @description Refused, unless tool_choice is none: the agent uses its own tools. */
+            tools?: unknown[];
+        } & {
+            [key: string]: unknown;
+        };
+        ResponseText: {
+            format?: components["schemas"]["ResponseFormat"];
+        } & {
+            [key: string]: unknown;
+        };
+        ResponseTextDeltaEvent: {
+            data: components["schemas"]["ResponseDeltaEvent"];
+            /** @enum {string} */
+            event: "response.output_text.delta";
+        };
+        ResponseTextDoneEvent: {
+            data: components["schemas"]["ResponseTextEvent"];
+            /** @enum {string} */
+            event: "response.output_text.done";
+        };
+        ResponseTextEvent: {
+            /** Format: int64 */
+            content_index: number;
+            item_id: string;
+            logprobs: unknown[];
+            /** Format: int64 */
+            output_index: number;
+            /** Format: int64 */
+            sequence_number: number;
+            text: string;
+            type: string;
+        };
+        ResponseUsage: {
+            /** Format: int64 */
+            input_tokens: number;
+            input_tokens_details: components["schemas"]["InputDetails"];
+            /** Format: int64 */
+            output_tokens: number;
+            output_tokens_details: components["schemas"]["OutputDetails"];
+            /** Format: int64 */
+            total_tokens: number;
         };
         Result: {
             error?: components["schemas"]["Problem"];
@@ -6510,10 +6784,16 @@ export interface operations {
             /** @description Unprocessable Entity */
             422: {
                 headers: {
+                    /** @description The job was there before. */
+                    "Idempotency-Replayed"?: "true";
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description The id of the job that answers the chat, and of its execution. */
+                    "X-Execution-Id"?: string;
                     "X-Request-Id": components["headers"]["X-Request-Id"];
+                    /** @description OpenAI's clients must not ask again by themselves: the same request would end the same. */
+                    "X-Should-Retry"?: "false";
                     [name: string]: unknown;
                 };
                 content: {
@@ -9920,6 +10200,521 @@ export interface operations {
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    createResponse: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat finds the first job. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResponseRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description The job was there before. */
+                    "Idempotency-Replayed"?: "true";
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description The id of the job that answers the chat, and of its execution. */
+                    "X-Execution-Id"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    /** @description OpenAI's clients must not ask again by themselves: the same request would end the same. */
+                    "X-Should-Retry"?: "false";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Response"];
+                    "text/event-stream": (components["schemas"]["ResponseCreatedEvent"] | components["schemas"]["ResponseInProgressEvent"] | components["schemas"]["ResponseItemAddedEvent"] | components["schemas"]["ResponsePartAddedEvent"] | components["schemas"]["ResponseTextDeltaEvent"] | components["schemas"]["ResponseTextDoneEvent"] | components["schemas"]["ResponsePartDoneEvent"] | components["schemas"]["ResponseItemDoneEvent"] | components["schemas"]["ResponseCompletedEvent"] | components["schemas"]["ResponseIncompleteEvent"] | components["schemas"]["ResponseFailedEvent"])[];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description How the request must name its key. */
+                    "WWW-Authenticate": string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description The scope that the key lacks. */
+                    "WWW-Authenticate"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Method Not Allowed */
+            405: {
+                headers: {
+                    /** @description The methods that the address accepts. */
+                    Allow: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Timeout */
+            408: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    /** @description The job was there before. */
+                    "Idempotency-Replayed"?: "true";
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description The id of the job that answers the chat, and of its execution. */
+                    "X-Execution-Id"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    /** @description OpenAI's clients must not ask again by themselves: the same request would end the same. */
+                    "X-Should-Retry"?: "false";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    /** @description The job was there before. */
+                    "Idempotency-Replayed"?: "true";
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    /** @description The id of the job that answers the chat, and of its execution. */
+                    "X-Execution-Id"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    /** @description OpenAI's clients must not ask again by themselves: the same request would end the same. */
+                    "X-Should-Retry"?: "false";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+        };
+    };
+    getResponse: {
+        parameters: {
+            query?: {
+                /** @description true is refused: a response cannot be streamed again. */
+                stream?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The id of the response: resp_ and the id of its job. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Response"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description How the request must name its key. */
+                    "WWW-Authenticate": string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description The scope that the key lacks. */
+                    "WWW-Authenticate"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Method Not Allowed */
+            405: {
+                headers: {
+                    /** @description The methods that the address accepts. */
+                    Allow: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+        };
+    };
+    cancelResponse: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the action: repeated, it is done once. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the response: resp_ and the id of its job. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Response"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description How the request must name its key. */
+                    "WWW-Authenticate": string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description The scope that the key lacks. */
+                    "WWW-Authenticate"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Method Not Allowed */
+            405: {
+                headers: {
+                    /** @description The methods that the address accepts. */
+                    Allow: string;
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    /** @description In how many seconds to repeat the request. */
+                    "Retry-After": number;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatError"];
+                };
+            };
         };
     };
     listRuns: {

@@ -1,8 +1,9 @@
 package agentapi
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -11,27 +12,71 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// chat is one chat request and its job.
+// format is a format of OpenAI's API for requests and their answers: chat completions or responses.
+type format interface {
+	// read reads a request.
+	read(s *Service, r *http.Request) (inquiry, error)
+	// whole returns the body of an answer that is not streamed.
+	whole(x *belay.Execution, a *agent.Answer) any
+	// begin, say and end return the events of a stream: its beginning, a part of the answer's text, and its end.
+	begin(x *belay.Execution) []event
+	say(x *belay.Execution, text string) []event
+	end(x *belay.Execution, a *agent.Answer, t told) []event
+	// fail returns the last events of a stream that an error ends.
+	fail(x *belay.Execution, f ChatFault) []event
+}
+
+// inquiry is the content of a request in a format of OpenAI's API.
+type inquiry struct {
+	prompt   string
+	metadata json.RawMessage
+	stream   bool
+}
+
+// event is an event of a stream: a JSON value, or a word.
+type event struct {
+	name string
+	data any
+	word string
+}
+
+// told is the text that a stream has sent.
+type told struct {
+	text string
+	cut  bool // the stream has sent only the end of the answer
+	long bool // the stream has sent more than text, which is the beginning of it
+}
+
+// chat is one request in a format of OpenAI's API, and its job.
 type chat struct {
 	*endpoint
 	r     *http.Request
 	w     http.ResponseWriter
-	req   ChatRequest
+	form  format
 	id    belay.ExecutionID
 	keyed bool
 	over  time.Time // the deadline of the chat: its start plus ChatTimeout
 }
 
-func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
-	c := &chat{endpoint: d, r: r, w: w, over: d.o.Now().Add(d.o.ChatTimeout)}
-	if err := c.begin(); err != nil {
+func (d *endpoint) complete(w http.ResponseWriter, r *http.Request) {
+	d.chat(w, r, &completions{agent: d.o.Model})
+}
+
+func (d *endpoint) respond(w http.ResponseWriter, r *http.Request) {
+	d.chat(w, r, &responses{agent: d.o.Model})
+}
+
+func (d *endpoint) chat(w http.ResponseWriter, r *http.Request, form format) {
+	c := &chat{endpoint: d, r: r, w: w, form: form, over: d.o.Now().Add(d.o.ChatTimeout)}
+	q, err := c.begin()
+	if err != nil {
 		c.refuse(err)
 		return
 	}
 	w.Header().Set("X-Execution-Id", c.id.String())
 	ctx, done := d.waiting(r.Context())
 	defer done()
-	if c.req.Stream {
+	if q.stream {
 		c.stream(ctx)
 		return
 	}
@@ -43,11 +88,15 @@ func (d *endpoint) chat(w http.ResponseWriter, r *http.Request) {
 		c.refuse(err)
 		return
 	}
-	a := answerOf(x)
-	if a == nil {
-		a = &agent.Answer{}
+	reply(w, http.StatusOK, form.whole(x, said(x)))
+}
+
+// said returns the answer of an agent that succeeded.
+func said(x *belay.Execution) *agent.Answer {
+	if a := answerOf(x); a != nil {
+		return a
 	}
-	reply(w, http.StatusOK, c.completion(x, a))
+	return &agent.Answer{}
 }
 
 // acceptTime is the time limit for storing the job of a chat.
@@ -60,19 +109,17 @@ const startSlack = 10 * time.Second
 
 // begin stores the job of a chat. If an earlier request with the same Idempotency-Key has stored a
 // job, begin finds that job instead.
-func (c *chat) begin() error {
-	if err := decode(c.r, false, &c.req); err != nil {
-		return err
-	}
-	text, err := c.req.prompt()
+func (c *chat) begin() (inquiry, error) {
+	q, err := c.form.read(c.Service, c.r)
 	if err != nil {
-		return err
+		return q, err
 	}
 	p := agent.Prompt{
-		Text: text, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true, Stream: c.req.Stream,
+		Text: q.prompt, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true, Stream: q.stream,
+		Metadata: q.metadata,
 	}
 	if err := c.o.Setup.Check(&p); err != nil {
-		return err
+		return q, err
 	}
 	key := c.r.Header.Get("Idempotency-Key")
 	c.keyed = key != ""
@@ -89,7 +136,7 @@ func (c *chat) begin() error {
 		c.w.Header().Set("Idempotency-Replayed", "true")
 	}
 	c.id = got.ID
-	return err
+	return q, err
 }
 
 // end waits until the job has ended or ChatTimeout is over.
@@ -145,47 +192,32 @@ func (c *chat) disconnected(ctx context.Context, err error) error {
 	return &belay.Error{Code: belay.CodeUnavailable, Message: "the server stops; try again", RetryAfter: time.Second}
 }
 
-// failure returns the error for a job that did not succeed. The HTTP status is always 503, because
-// clients of chats expect that status.
+// agentFailed is the code of the error of a chat whose agent did not succeed. The clients of OpenAI's API do not
+// repeat a request by themselves after the status 422, or after an error of this type in a stream, even those that
+// ignore the header X-Should-Retry: a repeated request would run the agent again.
+const agentFailed belay.Code = "agent_failed"
+
+// agentFailure is the error of a chat whose agent did not succeed.
+type agentFailure string
+
+// Error returns why the agent did not succeed.
+func (e agentFailure) Error() string { return string(e) }
+
+// failure returns the error for a job that did not succeed.
 func (c *chat) failure(x *belay.Execution) error {
 	status := Status(x, answerOf(x))
 	if status == Completed {
 		return nil
 	}
 	c.noRetry()
-	return &belay.Error{Code: belay.CodeUnavailable, Message: "the agent did not answer (" + status + "): " + reason(x),
-		RetryAfter: retryAfter}
+	return agentFailure("the agent did not answer (" + status + "): " + reason(x))
 }
 
-func (c *chat) completion(x *belay.Execution, a *agent.Answer) *Completion {
-	done := c.piece(x, "chat.completion", Choice{Message: &Spoken{"assistant", &a.Text}, FinishReason: finish(a)})
-	done.Usage = consumed(a)
-	return done
-}
-
-// piece returns a response that contains a whole answer, or a part of a streamed answer.
-func (c *chat) piece(x *belay.Execution, object string, choices ...Choice) *Completion {
-	if choices == nil {
-		choices = []Choice{}
+// problem converts the error of a chat to the body of an error response.
+func (c *chat) problem(err error) wire.Problem {
+	var failed agentFailure
+	if errors.As(err, &failed) {
+		return wire.Problem{Status: http.StatusUnprocessableEntity, Code: agentFailed, Detail: string(failed)}
 	}
-	return &Completion{
-		ID: "chatcmpl-" + c.id.String(), Object: object, Created: x.CreatedAt.Unix(), Model: cmp.Or(c.req.Model,
-			c.o.Model), Choices: choices,
-	}
-}
-
-func finish(a *agent.Answer) *string {
-	why := "stop"
-	if a.Cut {
-		why = "length"
-	}
-	return &why
-}
-
-func consumed(a *agent.Answer) *Consumed {
-	var u Consumed
-	if a.Usage != nil {
-		u = Consumed{a.Usage.InputTokens, a.Usage.OutputTokens, a.Usage.Total()}
-	}
-	return &u
+	return c.Service.problem(c.r, err)
 }

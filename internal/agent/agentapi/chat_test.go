@@ -17,6 +17,7 @@ import (
 type queue struct {
 	belay.Client
 	cancelled []string
+	responses bool // ask sends requests for responses
 	policy    belay.Policy
 	submit    func() // if set, called during Submit
 	read      func()
@@ -62,6 +63,9 @@ func (q *queue) Control(_ context.Context, c belay.Control) (belay.Execution, er
 func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan struct{}) (*httptest.ResponseRecorder,
 	time.Duration) {
 	body := `{"messages":[{"role":"user","content":"x"}]}`
+	if q.responses {
+		body = `{"input":"x"}`
+	}
 	if stream {
 		body = strings.Replace(body, "{", `{"stream":true,`, 1)
 	}
@@ -71,7 +75,11 @@ func (q *queue) ask(ctx context.Context, key string, stream bool, stopping chan 
 		Command: agent.Template{"a"}, Timeout: time.Hour,
 	}})
 	w, began := httptest.NewRecorder(), time.Now()
-	(&endpoint{s, stopping}).chat(w, r)
+	if d := (&endpoint{s, stopping}); q.responses {
+		d.respond(w, r)
+	} else {
+		d.complete(w, r)
+	}
 	return w, time.Since(began)
 }
 
@@ -82,7 +90,12 @@ func TestChatWithoutASlotEndsAfterItsTimeout(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		for _, stream := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queue{}
+				q := &queue{responses: true}
+				if w, _ := q.ask(t.Context(), key, stream, nil); stream &&
+					!strings.HasPrefix(lastEvent(w.Body.String()), "event: response.failed\n") {
+					t.Errorf("key %q: %s", key, w.Body)
+				}
+				q = &queue{}
 				w, took := q.ask(t.Context(), key, stream, nil)
 				body := w.Body.String()
 				if took < 40*time.Second || took > 41*time.Second ||
@@ -142,18 +155,20 @@ func TestChatOfADisconnectedCallerIsCancelled(t *testing.T) {
 	} {
 		for _, key := range []string{"", "k"} {
 			for _, stream := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, leave := context.WithCancel(t.Context())
-					defer leave()
-					q, stopping := &queue{}, make(chan struct{})
-					m.happens(q, leave, stopping)
-					_, took := q.ask(ctx, key, stream, stopping)
-					if took > 6*time.Second || (key == "") != (len(q.cancelled) == 1) || key == "" &&
-						!strings.HasPrefix(q.cancelled[0], m.why) {
-						t.Errorf("%s, key %q, stream %v: after %s cancelled for %q", m.name, key, stream, took,
-							q.cancelled)
-					}
-				})
+				for _, responses := range []bool{false, true} {
+					synctest.Test(t, func(t *testing.T) {
+						ctx, leave := context.WithCancel(t.Context())
+						defer leave()
+						q, stopping := &queue{responses: responses}, make(chan struct{})
+						m.happens(q, leave, stopping)
+						_, took := q.ask(ctx, key, stream, stopping)
+						if took > 6*time.Second || (key == "") != (len(q.cancelled) == 1) || key == "" &&
+							!strings.HasPrefix(q.cancelled[0], m.why) {
+							t.Errorf("%s, key %q, stream %v, response %v: after %s cancelled for %q", m.name, key,
+								stream, responses, took, q.cancelled)
+						}
+					})
+				}
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 // streamed is a chat whose answer is sent while the agent works.
 type streamed struct {
 	*chat
+	x       belay.Execution
 	out     *stream
 	want    belay.Token  // the first run whose output may be sent
 	started []startedRun // the runs of the job that have started, as far as known
@@ -23,54 +24,70 @@ type streamed struct {
 // stream sends the answer in parts. It sends the HTTP status before the job has a slot, because
 // pings can follow only after the status. So it sends a later error as an event of the stream.
 func (c *chat) stream(ctx context.Context) {
-	s := &streamed{chat: c, out: c.Service.stream(c.w), last: c.o.Now()}
-	x, err := s.run(ctx)
+	x, err := c.b.Execution(ctx, c.id)
+	if err != nil {
+		c.refuse(c.disconnected(ctx, err))
+		return
+	}
+	s := &streamed{chat: c, x: x, out: c.Service.stream(c.w), want: awaited(&x)}
+	err = s.run(ctx)
 	if err == nil {
-		err = s.failure(x)
+		err = s.failure(&s.x)
 	}
 	if err == nil {
-		err = s.finish(x)
+		err = s.finish()
 	}
 	if err != nil {
-		s.out.event("", "", faultOf(c.problem(c.r, err)))
+		s.send(c.form.fail(&s.x, faultOf(c.problem(err)).Error))
 	}
 }
 
-// run sends the agent's output until the job has ended.
-func (s *streamed) run(ctx context.Context) (*belay.Execution, error) {
-	x, err := s.b.Execution(ctx, s.id)
-	if err != nil {
-		return nil, s.disconnected(ctx, err)
+// send sends events, and reports whether the caller accepted them.
+func (s *streamed) send(events []event) bool {
+	s.last = s.o.Now()
+	for _, e := range events {
+		ok := false
+		if e.word != "" {
+			ok = s.out.send([]byte("data: " + e.word + "\n\n"))
+		} else {
+			ok = s.out.event(e.name, "", e.data)
+		}
+		if !ok {
+			return false
+		}
 	}
-	s.want = awaited(&x)
-	empty := ""
-	if !s.delta(&x, Spoken{"assistant", &empty}) {
-		return nil, s.notRead(ctx)
+	return true
+}
+
+// run sends the agent's output until the job has ended, and then reads its execution.
+func (s *streamed) run(ctx context.Context) error {
+	if !s.send(s.form.begin(&s.x)) {
+		return s.notRead(ctx)
 	}
 	for {
 		now, err := s.b.Await(ctx, s.id, pollInterval)
 		if err != nil {
-			return nil, s.disconnected(ctx, err)
+			return s.disconnected(ctx, err)
 		}
-		switch ok, same, err := s.sendMore(ctx, &x); {
+		switch ok, same, err := s.sendMore(ctx); {
 		case err != nil:
-			return nil, s.disconnected(ctx, err)
+			return s.disconnected(ctx, err)
 		case !same:
-			return nil, s.diverged()
+			return s.diverged()
 		case !ok:
-			return nil, s.notRead(ctx)
+			return s.notRead(ctx)
 		}
 		if now.State.Terminal() {
-			x, err = s.b.Execution(ctx, s.id)
-			return &x, err
+			s.x, err = s.b.Execution(ctx, s.id)
+			return err
 		}
 		at := s.o.Now()
 		if !at.Before(s.over) {
-			return nil, s.late()
+			return s.late()
 		}
 		if at.Sub(s.last) >= s.o.Ping {
 			if s.last = at; !s.out.ping() {
-				return nil, s.notRead(ctx)
+				return s.notRead(ctx)
 			}
 		}
 	}
@@ -100,7 +117,7 @@ func (s *streamed) diverged() error {
 // sendMore sends the output that the agent has written since the last call. ok is false if the
 // caller did not accept the output. same is false if the output does not continue the text that was
 // already sent.
-func (s *streamed) sendMore(ctx context.Context, x *belay.Execution) (ok, same bool, err error) {
+func (s *streamed) sendMore(ctx context.Context) (ok, same bool, err error) {
 	if s.sent.root == 0 {
 		if known, err := s.known(ctx, s.want); err != nil || !known {
 			return true, true, err
@@ -116,7 +133,7 @@ func (s *streamed) sendMore(ctx context.Context, x *belay.Execution) (ok, same b
 		s.from = c.N + 1
 		var text string
 		text, same = s.sent.add(c.Token, root(s.started, c.Token), c.Data)
-		ok = text == "" || s.delta(x, Spoken{Content: &text})
+		ok = text == "" || s.send(s.form.say(&s.x, text))
 		return ok && same
 	})
 	return ok, same, errors.Join(err, failed)
@@ -137,38 +154,18 @@ func (s *streamed) known(ctx context.Context, run belay.Token) (bool, error) {
 	return is(), err
 }
 
-func (s *streamed) delta(x *belay.Execution, said Spoken) bool {
-	s.last = s.o.Now()
-	return s.out.event("", "", s.piece(x, chunkObject, Choice{Delta: &said}))
-}
-
-const chunkObject = "chat.completion.chunk"
-
-// finish sends the rest of the answer and the reason why the answer ended.
-func (s *streamed) finish(x *belay.Execution) error {
-	a := answerOf(x)
-	if a == nil {
-		a = &agent.Answer{}
-	}
+// finish sends the rest of the answer and the end of the stream.
+func (s *streamed) finish() error {
+	a := said(&s.x)
 	rest, same := s.sent.end(a.Text)
 	if !same {
 		return s.diverged()
 	}
-	why := finish(a)
-	if len(s.sent.text) > 0 {
-		// The store keeps only the end of a long answer, but the client has got all of it. So the reason for the
-		// end is that of a complete answer.
-		why = finish(&agent.Answer{})
+	// The store keeps only the end of a long answer. If the client has got a part of the answer before, it has got all
+	// of it.
+	t := told{text: string(s.sent.text) + rest, cut: a.Cut && len(s.sent.text) == 0, long: s.sent.long}
+	if rest == "" || s.send(s.form.say(&s.x, rest)) {
+		s.send(s.form.end(&s.x, a, t))
 	}
-	if rest != "" {
-		s.delta(x, Spoken{Content: &rest})
-	}
-	s.out.event("", "", s.piece(x, chunkObject, Choice{Delta: &Spoken{}, FinishReason: why}))
-	if o := s.req.StreamOptions; o != nil && o.IncludeUsage {
-		last := s.piece(x, chunkObject)
-		last.Usage = consumed(a)
-		s.out.event("", "", last)
-	}
-	s.out.send([]byte("data: [DONE]\n\n"))
 	return nil
 }

@@ -7,6 +7,8 @@
 //	POST   /jobs/{id}/cancel      cancels it, as does DELETE /jobs/{id}
 //	GET    /health                {"status", "busy", "active", "queued", "capacity"}
 //	POST   /v1/chat/completions   a chat in OpenAI's format, streaming or not
+//	POST   /v1/responses          a response in OpenAI's format, streaming or not
+//	GET    /v1/responses/{id}     a response as it is now; POST …/cancel cancels its job
 //	GET    /v1/models             the only model; GET /v1/models/{model}
 //
 // # Jobs are executions
@@ -29,9 +31,10 @@
 //
 // # Chats
 //
-// Each chat is a job. The server waits for the job's answer, for at most ChatTimeout in total. It
-// streams the agent's output as it arrives, but only the output of the newest conversation
-// ([sentText]).
+// Chat completions and responses are two formats of the same chats ([format]). Each chat is a job. The
+// server waits for the job's answer, for at most ChatTimeout in total. It streams the agent's output as
+// it arrives, but only the output of the newest conversation ([sentText]). If the agent fails, the
+// error is one after which no client repeats a request by itself.
 //
 // The job of a chat with an Idempotency-Key continues when the caller disconnects. A repeated
 // request with that key waits for the same job or, if the job has ended, gets the job's answer

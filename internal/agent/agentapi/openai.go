@@ -12,62 +12,6 @@ import (
 	"github.com/belaydev/belay/internal/wire"
 )
 
-// ChatRequest is a chat request in OpenAI's format, with the fields that Belay uses.
-type ChatRequest struct {
-	_             struct{}       `additionalProperties:"true"`
-	Model         string         `json:"model,omitempty" doc:"Any name; there is one agent."`
-	Messages      []ChatMessage  `json:"messages"`
-	Stream        bool           `json:"stream,omitempty"`
-	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
-	N             *int           `json:"n,omitempty" doc:"1, if given."`
-}
-
-// StreamOptions are the options of a chat whose answer is streamed.
-type StreamOptions struct {
-	_            struct{} `additionalProperties:"true"`
-	IncludeUsage bool     `json:"include_usage,omitempty"`
-}
-
-// ChatMessage is a message of a chat. Its content is a string, or a list of parts of type text.
-type ChatMessage struct {
-	_       struct{}        `additionalProperties:"true"`
-	Role    string          `json:"role" enum:"system,developer,user,assistant,tool,function"`
-	Name    string          `json:"name,omitempty"`
-	Content json.RawMessage `json:"content,omitempty" doc:"A text, or a list of parts of type text; null for none."`
-}
-
-// Completion is the response to a chat.
-type Completion struct {
-	ID      string    `json:"id"`
-	Object  string    `json:"object"`
-	Created int64     `json:"created"`
-	Model   string    `json:"model"`
-	Choices []Choice  `json:"choices"`
-	Usage   *Consumed `json:"usage,omitempty"`
-}
-
-// Choice is the only answer of a Completion: the whole answer or, in a stream, a part of it.
-type Choice struct {
-	Index        int      `json:"index"`
-	Message      *Spoken  `json:"message,omitempty"`
-	Delta        *Spoken  `json:"delta,omitempty"`
-	LogProbs     *float64 `json:"logprobs" nullable:"true"`
-	FinishReason *string  `json:"finish_reason" nullable:"true"`
-}
-
-// Spoken is a message of the agent.
-type Spoken struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
-}
-
-// Consumed is the number of tokens that the agent reports; 0 if the agent reports none.
-type Consumed struct {
-	PromptTokens     int64 `json:"prompt_tokens"`
-	CompletionTokens int64 `json:"completion_tokens"`
-	TotalTokens      int64 `json:"total_tokens"`
-}
-
 // Models is the list of models. It has one model.
 type Models struct {
 	Object string  `json:"object"`
@@ -88,12 +32,7 @@ type ChatError struct {
 }
 
 // ChatFault is the content of a ChatError.
-type ChatFault struct {
-	Message string  `json:"message"`
-	Type    string  `json:"type"`
-	Param   *string `json:"param" nullable:"true"`
-	Code    string  `json:"code"`
-}
+type ChatFault = wire.ChatFault
 
 func (d *endpoint) models(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, Models{"list", []Model{d.theModel()}})
@@ -166,11 +105,14 @@ func (c *chat) refuse(err error) {
 	if errors.As(err, &wrong) {
 		field = &wrong.field
 	}
-	refuseField(c.w, c.problem(c.r, err), field)
+	refuseField(c.w, c.problem(err), field)
 }
 
-// prompt makes one prompt from the messages. A single message with the role user is the prompt,
-// unchanged. Otherwise prompt writes each message between tags with the message's role:
+// message is a message of a conversation.
+type message struct{ role, text string }
+
+// promptOf makes one prompt from the messages in the given field of the request. A single message with the role user is
+// the prompt, unchanged. Otherwise promptOf writes each message between tags with the message's role:
 //
 //	<message role="user">
 //	…
@@ -178,47 +120,44 @@ func (c *chat) refuse(err error) {
 //
 // A < that begins such a tag in the text of a message, in any spelling, is replaced by &lt;, so that no
 // message can imitate the tag of another role.
-func (c *ChatRequest) prompt() (string, error) {
-	if len(c.Messages) == 0 {
-		return "", wrongField("messages", "a chat needs a message")
-	}
-	if len(c.Model) > belay.MaxName { // because every part of the answer contains the name
-		return "", wrongField("model", fmt.Sprintf("the name of a model has %d bytes at most", belay.MaxName))
-	}
-	if c.N != nil && *c.N != 1 {
-		return "", wrongField("n", "n must be 1: there is one answer to a chat")
+func promptOf(field string, messages []message) (string, error) {
+	if len(messages) == 0 {
+		return "", wrongField(field, "a chat needs a message")
 	}
 	var b strings.Builder
-	for i := range c.Messages {
-		m := &c.Messages[i]
-		text, err := m.text()
-		if err != nil {
-			return "", err
-		}
-		switch m.Role {
+	for _, m := range messages {
+		switch m.role {
 		case "system", "developer", "user", "assistant", "tool", "function":
 		default:
-			return "", wrongField("messages",
+			return "", wrongField(field,
 				"a message must have one of the roles system, developer, user, assistant and tool")
 		}
-		if len(c.Messages) == 1 && m.Role == "user" {
-			return text, nil
+		if len(messages) == 1 && m.role == "user" {
+			return m.text, nil
 		}
-		fmt.Fprintf(&b, "<message role=%q>\n%s\n</message>\n", m.Role, mark.ReplaceAllString(text, "&lt;$1"))
+		fmt.Fprintf(&b, "<message role=%q>\n%s\n</message>\n", m.role, mark.ReplaceAllString(m.text, "&lt;$1"))
 	}
 	return b.String(), nil
+}
+
+// checkModel checks the name of a model. It is bounded because every part of a streamed answer may contain the name.
+func checkModel(name string) error {
+	if len(name) > belay.MaxName {
+		return wrongField("model", fmt.Sprintf("the name of a model has %d bytes at most", belay.MaxName))
+	}
+	return nil
 }
 
 // mark matches the beginning of a <message> or </message> tag.
 var mark = regexp.MustCompile(`(?i)<(\s*/?\s*message)`)
 
-// text returns the text of a message.
-func (m *ChatMessage) text() (string, error) {
-	if len(m.Content) == 0 || string(m.Content) == "null" {
+// textOf returns the text of the content of a message in the given field of the request: a string, or a list of parts.
+func textOf(field string, content json.RawMessage) (string, error) {
+	if !given(content) {
 		return "", nil // a message of the assistant may have no content
 	}
 	var text string
-	if json.Unmarshal(m.Content, &text) == nil {
+	if json.Unmarshal(content, &text) == nil {
 		return text, nil
 	}
 	var parts []struct {
@@ -226,17 +165,20 @@ func (m *ChatMessage) text() (string, error) {
 		Text    string `json:"text"`
 		Refusal string `json:"refusal"`
 	}
-	if err := json.Unmarshal(m.Content, &parts); err != nil {
-		return "", wrongField("messages", "the content of a message must be a string or a list of parts")
+	if err := json.Unmarshal(content, &parts); err != nil {
+		return "", wrongField(field, "the content of a message must be a string or a list of parts")
 	}
 	var all []string
 	for _, p := range parts {
 		switch p.Type {
-		case "text", "refusal":
+		case "text", "input_text", "output_text", "refusal":
 			all = append(all, p.Text+p.Refusal)
 		default:
-			return "", wrongField("messages", fmt.Sprintf("a part of type %q; only text is supported", p.Type))
+			return "", wrongField(field, fmt.Sprintf("a part of type %.40q; only text is supported", p.Type))
 		}
 	}
 	return strings.Join(all, "\n"), nil
 }
+
+// given reports whether a field of a request has a value.
+func given(field json.RawMessage) bool { return len(field) > 0 && string(field) != "null" }

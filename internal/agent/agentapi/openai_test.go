@@ -80,9 +80,9 @@ func TestWrongFieldsAreNamed(t *testing.T) {
 		w := httptest.NewRecorder()
 		c := &chat{
 			endpoint: &endpoint{Service: New(nil, Options{})}, r: httptest.NewRequest("POST", "/v1/chat/completions",
-				strings.NewReader(body)), w: w,
+				strings.NewReader(body)), w: w, form: &completions{},
 		}
-		err := c.begin()
+		_, err := c.begin()
 		c.refuse(err)
 		var got ChatError
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {

@@ -21,7 +21,8 @@ type (
 		ID belay.ExecutionID `path:"id" doc:"The job's id."`
 	}
 	diffHeaders struct {
-		Cut bool `header:"Belay-Diff-Cut" enum:"true,false" doc:"Whether this is only the beginning of the diff; the last line says so too."`
+		Name string `header:"Content-Disposition" doc:"The name of a file for the diff."`
+		Cut  string `header:"Belay-Diff-Cut" enum:"true,false" doc:"Whether this is only the beginning of the diff; the last line says so too."`
 	}
 	cancelParameters struct {
 		ID  belay.ExecutionID `path:"id" doc:"The job's id."`
@@ -33,6 +34,14 @@ type (
 	}
 	answerParameters struct {
 		ID belay.ExecutionID `path:"id" doc:"The job's id."`
+	}
+	responseParameters struct {
+		ID     string `path:"id" doc:"The id of the response: resp_ and the id of its job."`
+		Stream string `query:"stream" doc:"true is refused: a response cannot be streamed again."`
+	}
+	cancelResponseParameters struct {
+		ID  string `path:"id" doc:"The id of the response: resp_ and the id of its job."`
+		Key string `header:"Idempotency-Key" maxLength:"200" doc:"Names the action: repeated, it is done once."`
 	}
 	modelParameters struct {
 		Model string `path:"model" doc:"The name of the model."`

@@ -173,7 +173,7 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 				{Schema: "ChatErrorEvent", Data: reflect.TypeFor[ChatError]()},
 				{Schema: "DoneEvent", Word: "[DONE]"},
 			},
-			Refuse: refuseChat, Fault: reflect.TypeFor[ChatError](), Handler: d.chat,
+			Refuse: refuseChat, Fault: reflect.TypeFor[ChatError](), Handler: d.complete,
 		},
 		{
 			ID: "listModels", Method: http.MethodGet, Path: "/v1/models", Summary: "List the models", Scopes: read,
@@ -187,6 +187,7 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Handler: d.model,
 		},
 	}
+	routes = append(routes, d.responseRoutes()...)
 	for i := range routes {
 		routes[i].Tag = "agents"
 	}

@@ -156,7 +156,7 @@ func TestAChatJoinsAConversation(t *testing.T) {
 		d := &endpoint{Service: New(store, Options{ChatTimeout: time.Minute})}
 		c := &chat{
 			endpoint: d, w: w, r: httptest.NewRequest("POST", "/v1/chat/completions", nil),
-			over: d.o.Now().Add(time.Minute), keyed: true,
+			over: d.o.Now().Add(time.Minute), keyed: true, form: &completions{},
 		}
 		c.stream(t.Context())
 		var got string
