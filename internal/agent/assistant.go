@@ -53,6 +53,8 @@ type Prompt struct {
 	Chat bool `json:"chat,omitempty"`
 	// Stream says that the client of a chat gets the answer in parts while the agent works.
 	Stream bool `json:"stream,omitempty"`
+	// MaxCost limits the cost of the job; nil means no limit.
+	MaxCost *MaxCost `json:"max_cost,omitempty"`
 	// Metadata belongs to the caller; Belay does not interpret it.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
@@ -69,6 +71,8 @@ type Answer struct {
 	// SaidFailed says that the agent reported an error at the end of its structured output.
 	SaidFailed bool   `json:"said_failed,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
+	// OverCost says that the job exceeded its MaxCost.
+	OverCost bool `json:"over_cost,omitempty"`
 	// Denied names the tools that the agent was not permitted to use.
 	Denied []string `json:"denied,omitempty"`
 	// Session is the id of the conversation with the agent; empty if the id is unknown.
@@ -112,6 +116,10 @@ type Setup struct {
 	Repos       []string
 	Credentials workspace.Credentials
 	Elsewhere   bool
+	// Prices are the prices of models, for agents that are ended before they report their cost. MaxCost limits the
+	// cost of each job; a prompt can only lower it.
+	Prices  []Price
+	MaxCost *MaxCost
 	// Timeout is the time limit of the command, unless the prompt has its own. Grace is the time
 	// between SIGTERM and SIGKILL.
 	Timeout, Grace time.Duration
@@ -192,6 +200,12 @@ func (s *Setup) Check(p *Prompt) error {
 	}
 	if p.Timeout < 0 {
 		return invalid("a timeout must not be negative")
+	}
+	if err := p.MaxCost.Check(); err != nil {
+		return err
+	}
+	if p.MaxCost != nil && s.Output == OutputPlain {
+		return invalid("max_cost needs an agent with structured output (agent.output)")
 	}
 	if p.Repo == "" {
 		if p.Ref != "" {
@@ -306,9 +320,13 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 		allow: a.repositories().Check, foreign: p.Repo != a.Repo,
 		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
+	if a.Output != OutputPlain {
+		m := &meter{prices: a.Prices, limit: p.MaxCost.lower(a.MaxCost), log: workflow.Output(ctx, UsageLog)}
+		b.saver.meter, t.reader.meter = m, m
+	}
 	defer b.remove(ctx)
 	answer, err := a.answer(ctx, &p, b, t)
-	if cerr := errors.Join(b.log.Close(), t.close()); err == nil && cerr != nil {
+	if cerr := errors.Join(b.log.Close(), t.close(), b.saver.meter.close()); err == nil && cerr != nil {
 		err = cerr
 	}
 	return answer, belay.WithOutput(err, answer)
@@ -336,7 +354,15 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 		return answer, err
 	}
 	b.saver.before = b.saver.now
-	resumed := b.saver.before != (interrupted{})
+	resumed := !b.saver.before.none()
+	if b.saver.meter != nil {
+		if err := b.saver.recover(ctx); err != nil {
+			return answer, err
+		}
+		if err := b.saver.meter.refuse(); err != nil {
+			return answer, belay.Permanent(err)
+		}
+	}
 	b.more = make(map[string]string)
 	if resumed {
 		b.last = b.saver.now.Changes
@@ -346,13 +372,14 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 		result, err := a.converse(ctx, p, b, t, resumed)
 		answer = t.answer(result)
 		answer.Commit, answer.Resumed, answer.Notes = b.at.Commit, resumed, b.notes
-		if answer.Usage != nil {
-			workflow.AddCost(ctx, answer.Usage.Total())
-		}
+		err = errors.Join(err, answer.charge(ctx, b.saver, t.reader.turns))
 		if b.salvaged && errors.Is(context.Cause(ctx), workflow.ErrReleased) {
 			err = errors.Join(err, b.saver.released(ctx, result.Changes))
 		}
-		if err = answer.judge(ctx, err); err != nil && ctx.Err() == nil {
+		if err = answer.judge(ctx, err); answer.OverCost && ctx.Err() == nil {
+			err = belay.Permanent(b.saver.meter.exceeded())
+		}
+		if err != nil && ctx.Err() == nil {
 			err = errors.Join(err, b.saver.restart(ctx))
 		}
 		return answer, err

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -29,6 +30,11 @@ type saver struct {
 	ended       bool   // the agent ended by itself, successfully
 	session     string // the conversation to which the changes belong
 	log         *slog.Logger
+	// meter counts the usage of this run; nil if the agent's output is plain. sent is the usage that this run
+	// has added to that of the execution. state is locked while now and sent change.
+	meter *meter
+	sent  belay.ModelUsage
+	state sync.Mutex
 
 	still chan struct{} // a mutex: a goroutine locks it while it freezes or ends the agent
 	last  [sha256.Size]byte
@@ -46,6 +52,14 @@ type interrupted struct {
 	// Session is the id of a conversation that an earlier run began and that the run Run may have
 	// continued; empty if the run Run began without the changes of an earlier run.
 	Session string `json:"session,omitempty"`
+	// Charged is the usage with which the execution has been charged.
+	Charged charged `json:"charged,omitzero"`
+}
+
+// none reports whether the execution has stored neither changes nor a conversation.
+func (i interrupted) none() bool {
+	i.Charged = charged{}
+	return i == interrupted{}
 }
 
 // freezeShare limits how much an agent is slowed down: it is frozen for at most 1/freezeShare of
@@ -165,12 +179,11 @@ func (s *saver) freeName() string {
 
 // checkpoint stores the changes c as the changes with which the next run begins.
 func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
-	now := interrupted{c, workflow.Token(ctx), s.session}
-	if err := workflow.Checkpoint(ctx, now); err != nil {
-		return err
-	}
-	s.now, s.saved = now, true
-	return nil
+	err := s.store(ctx, true, func(n *interrupted) {
+		n.Changes, n.Run, n.Session = c, workflow.Token(ctx), s.session
+	})
+	s.saved = s.saved || err == nil
+	return err
 }
 
 // released stores the changes of a run whose worker gives the execution back to the queue. c is nil
@@ -191,7 +204,9 @@ func (s *saver) restart(ctx context.Context) error {
 	if !s.saved {
 		return nil
 	}
-	return workflow.Checkpoint(ctx, s.before)
+	return s.store(ctx, true, func(n *interrupted) {
+		n.Changes, n.Run, n.Session = s.before.Changes, s.before.Run, s.before.Session
+	})
 }
 
 // emptyHomes overwrites the stored copies of HOME with empty artifacts after a job has succeeded:

@@ -53,8 +53,8 @@ func (i *interrupted) oldestSession(id belay.ExecutionID) string {
 // run has the token run, began with the state i and made the changes c. If i is empty, the ended
 // run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
-	n := interrupted{Changes: c, Run: run}
-	if *i != (interrupted{}) {
+	n := interrupted{Changes: c, Run: run, Charged: i.Charged}
+	if !i.none() {
 		n.Session = i.oldestSession(id)
 	}
 	return n

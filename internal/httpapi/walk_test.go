@@ -545,7 +545,7 @@ func (w *walker) keys() {
 	w.step(422, "GET", "/v1/audit?name=x", "")
 	w.step(422, "GET", "/v1/audit?cursor=x", "")
 	w.step(200, "GET", "/v1/usage?by=job&workflow=agent&label=a=b&limit=1&since=2020-01-01T00:00:00Z", "")
-	w.step(422, "GET", "/v1/usage?by=weekday", "")
+	w.step(400, "GET", "/v1/usage?by=weekday", "")
 	w.step(422, "GET", "/v1/usage?since=2020-01-02T00:00:00Z&until=2020-01-01T00:00:00Z", "")
 	w.step(404, "DELETE", "/v1/keys/key_0000000000000000000000000a", "")
 	reader := w.withKey("reader", belay.ScopeRead)

@@ -53,9 +53,9 @@ type Run struct {
 
 	ops      [16]byte
 	opN      atomic.Uint64
-	cost     atomic.Int64 // a belay.Cost
-	usage    belay.ModelUsage  // what no checkpoint has sent yet; mu guards it
-	progress atomic.Int64 // the time of the last progress, in nanoseconds after began
+	cost     atomic.Int64     // a belay.Cost
+	usage    belay.ModelUsage // what no checkpoint has sent yet; mu guards it
+	progress atomic.Int64     // the time of the last progress, in nanoseconds after began
 
 	root Branch
 
