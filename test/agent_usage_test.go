@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// meteredAgent is an agent that calls a model until the model says that it has finished, and writes its messages, and at
-// the end its cost, as Claude Code does. Each message is written twice.
+// meteredAgent is an agent that calls a model until the model says that it has finished, and writes its messages, and
+// at the end its cost, as Claude Code does. Each message is written twice.
 const meteredAgent = `
 import json, sys, urllib.request
 total, money = [0, 0], 0.0

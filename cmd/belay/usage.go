@@ -49,8 +49,10 @@ leaves out groups. Usage is kept when its execution is deleted.`,
 	}
 	s := c.Flags()
 	s.StringVar(&f.By, "by", "day", "the `groups`: day, job, workflow, or label:KEY")
-	s.StringVar(&since, "since", "", "only usage since this `time`, as 2026-11-20T08:00:00Z or a time ago like 7d or 2h")
-	s.StringVar(&until, "until", "", "only usage before this `time`, as 2026-11-20T08:00:00Z or a time ago like 7d or 2h")
+	s.StringVar(&since, "since", "", "only usage since this `time`, as 2026-11-20T08:00:00Z or a time ago like 7d "+
+		"or 2h")
+	s.StringVar(&until, "until", "", "only usage before this `time`, as 2026-11-20T08:00:00Z or a time ago like 7d "+
+		"or 2h")
 	s.StringVar(&f.Workflow, "workflow", "", "only usage of executions of this `workflow`")
 	s.StringSliceVar(&labels, "label", nil, "only usage of executions with these labels, as `name=value`")
 	s.IntVarP(&f.Limit, "limit", "n", 100, "the largest number of groups to list")

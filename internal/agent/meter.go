@@ -69,8 +69,8 @@ func ParsePrice(s string) (Price, error) {
 	for i, to := range []*belay.USD{&p.Input, &p.Output, &p.CacheRead, &p.CacheWrite}[:len(fields)-1] {
 		v, err := strconv.ParseFloat(fields[i+1], 64)
 		if err != nil || !(v >= 0 && v <= 100_000) {
-			return Price{}, invalid("the price %q has the number %q; it must be 0 to 100000 US dollars per million tokens",
-				s, fields[i+1])
+			return Price{}, invalid("the price %q has the number %q; it must be 0 to 100000 US dollars per million "+
+				"tokens", s, fields[i+1])
 		}
 		*to = belay.USDOf(v)
 	}
@@ -97,8 +97,9 @@ func priceOf(prices []Price, model string, u belay.ModelUsage) belay.ModelUsage 
 	}
 	const million = 1e6
 	plain := max(0, u.InputTokens-u.CacheReadTokens-u.CacheWriteTokens)
-	u.Money = belay.USDOf((float64(plain)*float64(best.Input) + float64(u.CacheReadTokens)*float64(best.CacheRead) +
-		float64(u.CacheWriteTokens)*float64(best.CacheWrite) + float64(u.OutputTokens)*float64(best.Output)) / million / 1e9)
+	cost := float64(plain)*float64(best.Input) + float64(u.OutputTokens)*float64(best.Output) +
+		float64(u.CacheReadTokens)*float64(best.CacheRead) + float64(u.CacheWriteTokens)*float64(best.CacheWrite)
+	u.Money = belay.USDOf(cost / million / 1e9)
 	u.UnpricedTokens = 0
 	return u
 }
@@ -113,8 +114,8 @@ type counted struct {
 // lines, which follow one another, except for those of subagents at work.
 const maxCounted = 256
 
-// meter counts the usage of one run: by messages as they arrive, and exactly by the message result. Its methods are safe
-// for concurrent use.
+// meter counts the usage of one run: by messages as they arrive, and exactly by the message result. Its methods are
+// safe for concurrent use.
 type meter struct {
 	prices []Price
 	limit  *MaxCost
@@ -436,8 +437,8 @@ func (r *Answer) charge(ctx context.Context, s *saver, turns int) error {
 	return err
 }
 
-// metered charges usage while a command works, and ends the command with stop if the job exceeds its limit. The returned
-// function ends both.
+// metered charges usage while a command works, and ends the command with stop if the job exceeds its limit. The
+// returned function ends both.
 func (s *saver) metered(ctx context.Context, stop func(error)) (end func()) {
 	if s == nil || s.meter == nil {
 		return func() {}

@@ -20,7 +20,8 @@ func TestUsageOfMessages(t *testing.T) {
 	say(spoken, "a", "big-1", 1000, 2000, 1)
 	say(spoken, "a", "big-1", 1000, 2000, 100)
 	say(spoken, "b", "other", 500, 0, -7)
-	say(`{"type":"stream_event","event":{"type":"message_start","message":{"id":"c","model":"big-1","usage":{"output_tokens":1}}}}`)
+	say(`{"type":"stream_event","event":{"type":"message_start",` +
+		`"message":{"id":"c","model":"big-1","usage":{"output_tokens":1}}}}`)
 	say(`{"type":"stream_event","event":{"type":"message_delta","usage":{"output_tokens":40}}}`)
 	say(`{"type":"assistant","message":{"id":"","usage":{"input_tokens":9}}}`)
 	say(`{"type":"assistant","message":{"id":"x","usage":"9"}}`)
@@ -43,14 +44,16 @@ func TestManyMessagesAreCounted(t *testing.T) {
 	for i := range 10 * maxCounted {
 		m.message(fmt.Sprint(i), "m", &tokenCounts{Input: 1})
 	}
-	if u := m.total(); u.InputTokens != 10*maxCounted || u.UnpricedTokens != 10*maxCounted || len(m.recent) != maxCounted {
+	if u := m.total(); u.InputTokens != 10*maxCounted || u.UnpricedTokens != 10*maxCounted ||
+		len(m.recent) != maxCounted {
 		t.Errorf("%+v", u)
 	}
 }
 
 // Rule: a price that is none is refused.
 func TestPrices(t *testing.T) {
-	for _, bad := range []string{"", "m", "m:1", "m:1:2:3", ":1:2", "m:x:2", "m:-1:2", "m:NaN:2", "m:1:Inf", "m:1:2:3:4:5"} {
+	for _, bad := range []string{"", "m", "m:1", "m:1:2:3", ":1:2",
+		"m:x:2", "m:-1:2", "m:NaN:2", "m:1:Inf", "m:1:2:3:4:5"} {
 		if p, err := ParsePrice(bad); belay.CodeOf(err) != belay.CodeInvalid {
 			t.Errorf("%q: %+v, %v", bad, p, err)
 		}

@@ -55,8 +55,8 @@ func (r *Reader) Usage(ctx context.Context, f belay.UsageFilter) (belay.UsageRep
 		}
 		if examined >= usageScanned {
 			return belay.UsageReport{}, &belay.Error{
-				Code: belay.CodeInvalid, Op: "report usage", Message: fmt.Sprintf("the time has more than %d executions "+
-					"and days: choose a shorter time with since and until", usageScanned),
+				Code: belay.CodeInvalid, Op: "report usage", Message: fmt.Sprintf("the time has more than %d "+
+					"executions and days: choose a shorter time with since and until", usageScanned),
 			}
 		}
 		q.After = found.Next

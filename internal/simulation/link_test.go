@@ -389,13 +389,6 @@ func (l *link) Keys(context.Context) ([]belay.Key, error) { return nil, errNoKey
 // RevokeKey implements belay.Keyring.
 func (l *link) RevokeKey(context.Context, belay.Revocation) error { return errNoKeys }
 
-// Usage implements belay.Meter.
-func (l *link) Usage(ctx context.Context, f belay.UsageFilter) (belay.UsageReport, error) {
-	return send(ctx, l, "usage", "", &f, func(ctx context.Context, b belay.Backend) (belay.UsageReport, error) {
-		return b.Usage(ctx, f)
-	})
-}
-
 // Audit implements belay.Auditor.
 func (l *link) Audit(ctx context.Context, f belay.AuditFilter) (belay.AuditPage, error) {
 	return send(ctx, l, "audit", "", &f, func(ctx context.Context, b belay.Backend) (belay.AuditPage, error) {

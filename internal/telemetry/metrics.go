@@ -81,8 +81,8 @@ func New(version, commit string) *Metrics {
 		cost: counter("belay_cost_tokens_total", "Cost in tokens that runs reported, without that of their children.",
 			"workflow"),
 		tokens: counter("belay_usage_tokens_total",
-			"Tokens of language models that runs reported: input (all), output, cache_read and cache_write (parts "+
-				"of input).", "workflow", "direction"),
+			"Tokens of language models that runs reported: input (all), output, cache_read and "+
+				"cache_write (parts of input).", "workflow", "direction"),
 		money: counter("belay_usage_usd_total", "US dollars that language models cost, as runs reported them.",
 			"workflow"),
 		lasted: histograms("belay_execution_seconds",

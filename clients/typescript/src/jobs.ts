@@ -1,7 +1,7 @@
 import { answer, type Api } from "./call.js";
 import { newKey } from "./id.js";
 import { header, segment } from "./path.js";
-import type { components } from "./schema.js";
+import type { components, operations } from "./schema.js";
 import { follow, parse, type Source, type StreamOptions } from "./stream.js";
 
 type Schemas = components["schemas"];
@@ -42,6 +42,11 @@ export class Jobs {
     const params = { header: { "Idempotency-Key": header("the idempotency key", idempotencyKey) } };
     const accepted = await answer(this.#api.POST("/execute", { params, body: { prompt, ...rest } }));
     return accepted.job_id;
+  }
+
+  /** list reads a page of jobs, the newest first. */
+  list(query: NonNullable<operations["listJobs"]["parameters"]["query"]> = {}): Promise<Schemas["JobList"]> {
+    return answer(this.#api.GET("/jobs", { params: { query } }));
   }
 
   /** get reads a job. */

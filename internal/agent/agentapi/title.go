@@ -60,8 +60,8 @@ func cutBytes(s string) string {
 	return s
 }
 
-// labelled adds the title of a prompt, its repository and its ref to the labels of a job, unless the caller has set them.
-// A value that is too long for a label is left out.
+// labelled adds the title of a prompt, its repository and its ref to the labels of a job, unless the caller has set
+// them. A value that is too long for a label is left out.
 func labelled(p *agent.Prompt, labels map[string]string) map[string]string {
 	all := maps.Clone(labels)
 	for name, value := range map[string]string{LabelPrompt: Title(p.Text), LabelRepo: p.Repo, LabelRef: p.Ref} {

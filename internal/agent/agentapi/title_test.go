@@ -32,7 +32,8 @@ func TestTitles(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	if all := labelled(&agent.Prompt{Text: "one"}, map[string]string{"prompt": "mine"}); all["prompt"] != "mine" || len(all) != 1 {
+	mine := map[string]string{"prompt": "mine"}
+	if all := labelled(&agent.Prompt{Text: "one"}, mine); all["prompt"] != "mine" || len(all) != 1 {
 		t.Errorf("%v", all)
 	}
 }
