@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/belaydev/belay"
-	"github.com/belaydev/belay/internal/run"
 	"github.com/belaydev/belay/workflow"
 )
 
@@ -259,7 +258,7 @@ func spent(ctx context.Context, since belay.Token) (belay.ModelUsage, error) {
 	rest := make(map[belay.Token][]byte)
 	const limit = 100
 	for from := int64(0); ; {
-		page, err := run.From(ctx).Chunks(UsageLog, from, limit)
+		page, err := workflow.ReadLog(ctx, UsageLog, from, limit)
 		if err != nil {
 			return belay.ModelUsage{}, err
 		}

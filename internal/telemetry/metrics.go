@@ -109,7 +109,8 @@ func New(version, commit string) *Metrics {
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.cost, m.tokens, m.money, m.lasted, m.ran,
+		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.cost,
+		m.tokens, m.money, m.lasted, m.ran,
 		m.started, m.claim, m.commit,
 		m.batch, m.detection, build, m.requests, m.answered,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -86,8 +86,8 @@ func listOf(q url.Values) (l listQuery, err error) {
 	return l, nil
 }
 
-// list sends a page of jobs. A list has no outputs, by which the ways in which jobs have failed differ, so list reads each
-// failed job of the page by its id.
+// list sends a page of jobs. A list has no outputs, by which the ways in which jobs have failed differ, so list reads
+// each failed job of the page by its id.
 func (d *endpoint) list(w http.ResponseWriter, r *http.Request) {
 	q, err := listOf(r.URL.Query())
 	var page belay.Page
@@ -104,7 +104,8 @@ func (d *endpoint) list(w http.ResponseWriter, r *http.Request) {
 			err = nil // deleted, or ended too long ago
 			continue
 		}
-		if s := summaryOf(&x); err == nil && (q.status == "" || q.status == s.Status) {
+		s := summaryOf(&x)
+		if err == nil && (q.status == "" || q.status == s.Status) {
 			answer.Jobs = append(answer.Jobs, s)
 		}
 	}

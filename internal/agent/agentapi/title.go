@@ -8,7 +8,6 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
-	"github.com/belaydev/belay/internal/screen"
 )
 
 // The labels of a job's execution by which lists tell jobs apart without their inputs: the first line of the prompt,
@@ -35,7 +34,7 @@ func Title(prompt string) string {
 			switch {
 			case unicode.IsSpace(r):
 				return ' '
-			case r == utf8.RuneError, screen.Hostile(r), !unicode.IsPrint(r):
+			case r == utf8.RuneError, !unicode.IsPrint(r):
 				return -1
 			}
 			return r

@@ -44,7 +44,8 @@ var usage = []testCase{
 		want(e, id, 0)
 		two := one.Add(one).Add(belay.ModelUsage{UnpricedTokens: 4})
 		r := e.used(belay.UsageFilter{})
-		if len(r.Groups) != 2 || r.Groups[0].ModelUsage != one || r.Groups[1].ModelUsage != two.Minus(one) || r.Total != two {
+		if len(r.Groups) != 2 || r.Groups[0].ModelUsage != one || r.Groups[1].ModelUsage != two.Minus(one) ||
+			r.Total != two {
 			e.Errorf("by day: %+v", r)
 		}
 		for by, key := range map[string]string{
