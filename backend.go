@@ -16,6 +16,7 @@ type Backend interface {
 	Owner
 	Keyring
 	Auditor
+	Meter
 	Gatekeeper
 	DeadLetterOffice
 	Bulker
@@ -162,6 +163,13 @@ type Keyring interface {
 type Auditor interface {
 	// Audit lists the entries of the audit that a filter selects, the newest first.
 	Audit(ctx context.Context, f AuditFilter) (AuditPage, error)
+}
+
+// Meter shows the usage of language models.
+type Meter interface {
+	// Usage sums up the usage that runs have reported with Save. It returns CodeInvalid for a wrong filter, and
+	// for a filter that selects too many executions and days.
+	Usage(ctx context.Context, f UsageFilter) (UsageReport, error)
 }
 
 // Gatekeeper shows and changes gates: limits, rates, circuit breakers and pauses. See [GateID].

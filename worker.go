@@ -339,6 +339,9 @@ type Save struct {
 	AlsoConsumes []int64 `json:"also_consumes,omitempty"`
 	// CostTokens is added to the execution's cost.
 	CostTokens Cost `json:"cost_tokens,omitempty"`
+	// Usage is added to the usage of the execution on the present day; see UsageReport. It does not change
+	// the cost: CostTokens must have its tokens too.
+	Usage ModelUsage `json:"usage,omitzero"`
 	// Repeat says that the owner sent this Op before and has not received the reply.
 	Repeat bool `json:"repeat,omitempty"`
 	// Took is how long the step or wait took, until its result was there; 0 if the owner does not report it.

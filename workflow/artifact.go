@@ -71,3 +71,13 @@ func ReadArtifact(ctx context.Context, name string) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// ReadLog reads up to limit chunks of a log of this execution, from the number from on, of this run and of earlier
+// runs. There are no further chunks if it returns fewer than limit.
+func ReadLog(ctx context.Context, name string, from int64, limit int) ([]belay.StoredChunk, error) {
+	x := run.From(ctx)
+	if x == nil {
+		return nil, run.ErrNoRun
+	}
+	return x.Chunks(name, from, limit)
+}

@@ -126,6 +126,15 @@ func Progress(ctx context.Context) {
 // with the next step, wait or checkpoint, or at the end of the run.
 func AddCost(ctx context.Context, tokens int64) { AddExactCost(ctx, belay.CostOf(tokens)) }
 
+// AddUsage adds the usage of language models to the execution's usage, which GET /v1/usage and belay usage
+// report, and its tokens to the execution's cost. Both are saved with the next step, wait or checkpoint. A
+// correction may have negative fields; it lowers the usage, but not the cost.
+func AddUsage(ctx context.Context, u belay.ModelUsage) {
+	if r := run.From(ctx); r != nil {
+		r.AddUsage(u)
+	}
+}
+
 // AddExactCost is AddCost for a cost that is no whole number of tokens.
 func AddExactCost(ctx context.Context, cost belay.Cost) {
 	if r := run.From(ctx); r != nil && cost > 0 {

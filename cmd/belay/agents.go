@@ -26,10 +26,22 @@ func agentSetup(c *config.Config, elsewhere bool) (agent.Setup, error) {
 		preset = ""
 	}
 	repos := repositories(c)
+	var prices []agent.Price
+	for _, text := range a.Prices {
+		p, err := agent.ParsePrice(text)
+		if err != nil {
+			return agent.Setup{}, fmt.Errorf("agent.prices: %w", err)
+		}
+		prices = append(prices, p)
+	}
+	var limit *agent.MaxCost
+	if a.MaxTokens > 0 || a.MaxUSD > 0 {
+		limit = &agent.MaxCost{Tokens: int64(a.MaxTokens), USD: belay.USDOf(float64(a.MaxUSD))}
+	}
 	s, err := agent.NewSetup(preset, agent.Setup{
 		Command: a.Command, Resume: a.ResumeCommand, Reply: a.ReplyCommand,
 		Permissions: a.Permissions, Output: a.Output, Env: a.Env,
-		Timeout: a.Timeout, Grace: a.Grace,
+		Timeout: a.Timeout, Grace: a.Grace, Prices: prices, MaxCost: limit,
 		Repo: repos.Own, Repos: repos.Named, Credentials: repos.Credentials, Elsewhere: elsewhere,
 		Pushing: pushing(c),
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/screen"
 )
 
@@ -214,7 +215,7 @@ func about(e *belay.Execution) string {
 		text = e.Document()
 	default:
 		for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-			if k == agent.LabelCommand {
+			if k == agent.LabelCommand || k == agentapi.LabelPrompt && e.Workflow == agentapi.Workflow {
 				text = e.Labels[k]
 			}
 		}

@@ -50,6 +50,7 @@ type reader interface {
 	DeadLetterGroups(ctx context.Context, f belay.DeadLetterFilter) (belay.DeadLetterGroups, error)
 	DeadLetter(ctx context.Context, id belay.ExecutionID, generation int) (belay.DeadLetterDetail, error)
 	Audit(ctx context.Context, f belay.AuditFilter) (belay.AuditPage, error)
+	Usage(ctx context.Context, f belay.UsageFilter) (belay.UsageReport, error)
 }
 
 // reading calls f with a reader of the store that --store names. Without --store it calls f with a

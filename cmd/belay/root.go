@@ -181,7 +181,7 @@ func (a *app) root() *cobra.Command {
 		a.lockCommand(), a.gatesCommand(), a.limitsCommand(), a.ratesCommand(), a.breakersCommand(),
 		a.resourcesCommand(), a.registryCommand(), a.swapCommand(), a.workflowsCommand(), a.schedulesCommand(),
 		a.webhooksCommand(), a.publishCommand(), a.targetsCommand(), a.workersCommand(), a.workspacesCommand(),
-		a.demoCommand(), a.serveCommand(), a.workerCommand(), a.keysCommand(), a.auditCommand(),
+		a.demoCommand(), a.serveCommand(), a.workerCommand(), a.keysCommand(), a.auditCommand(), a.usageCommand(),
 		a.backupCommand(), a.restoreCommand(), a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return root

@@ -58,6 +58,8 @@ type Prompt struct {
 	Stream bool `json:"stream,omitempty"`
 	// Push asks Belay to push the work to a branch when the agent has succeeded; nil for no push.
 	Push *PushTo `json:"push,omitempty"`
+	// MaxCost limits the cost of the job; nil means no limit.
+	MaxCost *MaxCost `json:"max_cost,omitempty"`
 	// Metadata belongs to the caller; Belay does not interpret it.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// Continues is the job whose conversation and work the prompt continues; nil for a new conversation.
@@ -76,6 +78,8 @@ type Answer struct {
 	// SaidFailed says that the agent reported an error at the end of its structured output.
 	SaidFailed bool   `json:"said_failed,omitempty"`
 	Usage      *Usage `json:"usage,omitempty"`
+	// OverCost says that the job exceeded its MaxCost.
+	OverCost bool `json:"over_cost,omitempty"`
 	// Denied names the tools that the agent was not permitted to use.
 	Denied []string `json:"denied,omitempty"`
 	// Session is the id of the conversation with the agent; empty if the id is unknown.
@@ -127,6 +131,10 @@ type Setup struct {
 	Repos       []string
 	Credentials workspace.Credentials
 	Elsewhere   bool
+	// Prices are the prices of models, for agents that are ended before they report their cost. MaxCost limits the
+	// cost of each job; a prompt can only lower it.
+	Prices  []Price
+	MaxCost *MaxCost
 	// Timeout is the time limit of the command, unless the prompt has its own. Grace is the time
 	// between SIGTERM and SIGKILL.
 	Timeout, Grace time.Duration
@@ -239,6 +247,12 @@ func (s *Setup) Check(p *Prompt) error {
 		if err := s.Pushing.check(p.Push, p.Repo); err != nil {
 			return err
 		}
+	}
+	if err := p.MaxCost.Check(); err != nil {
+		return err
+	}
+	if p.MaxCost != nil && s.Output == OutputPlain {
+		return invalid("max_cost needs an agent with structured output (agent.output)")
 	}
 	if p.Repo == "" {
 		if p.Ref != "" {
@@ -368,9 +382,13 @@ func (a *Assistant) Run(ctx context.Context, p Prompt) (Answer, error) {
 		allow: a.repositories().Check, foreign: p.Repo != a.Repo,
 		observe: t, secrets: a.secrets, log: workflow.Output(ctx, OutputLog), saver: newSaver(a.Save, t.log),
 	}
+	if a.Output != OutputPlain {
+		m := &meter{prices: a.Prices, limit: p.MaxCost.lower(a.MaxCost), log: workflow.Output(ctx, UsageLog)}
+		b.saver.meter, t.reader.meter = m, m
+	}
 	defer b.remove(ctx)
 	answer, err := a.answer(ctx, &p, b, t)
-	if cerr := errors.Join(b.log.Close(), t.close()); err == nil && cerr != nil {
+	if cerr := errors.Join(b.log.Close(), t.close(), b.saver.meter.close()); err == nil && cerr != nil {
 		err = cerr
 	}
 	return answer, belay.WithOutput(err, answer)
@@ -407,6 +425,14 @@ func (a *Assistant) answer(ctx context.Context, p *Prompt, b *bench, t *transcri
 	}
 	b.saver.before = b.saver.now
 	b.saver.homes = len(a.Reply) > 0
+	if b.saver.meter != nil {
+		if err := b.saver.recover(ctx); err != nil {
+			return answer, err
+		}
+		if err := b.saver.meter.refuse(); err != nil {
+			return answer, belay.Permanent(err)
+		}
+	}
 	answer, turns, err := a.converse(ctx, p, b, t)
 	if err != nil || p.Push == nil {
 		return answer, err
@@ -437,9 +463,7 @@ func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript
 	result, err := a.talkTo(ctx, p, b, t, now)
 	answer := t.answer(result)
 	answer.Commit, answer.Branch, answer.Resumed, answer.Notes = b.at.Commit, b.at.Branch, resumed, b.notes
-	if answer.Usage != nil {
-		workflow.AddCost(ctx, answer.Usage.Total())
-	}
+	err = errors.Join(err, answer.charge(ctx, b.saver, t.reader.turns))
 	if q := b.clerk.question(); q != nil && ctx.Err() == nil {
 		if answer.Session != "" {
 			b.saver.session = answer.Session // an agent may have chosen another id than Belay
@@ -453,7 +477,10 @@ func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript
 	if b.salvaged && errors.Is(context.Cause(ctx), workflow.ErrReleased) {
 		err = errors.Join(err, b.saver.released(ctx, result.Changes))
 	}
-	if err = answer.judge(ctx, err); err != nil && ctx.Err() == nil {
+	if err = answer.judge(ctx, err); answer.OverCost && ctx.Err() == nil {
+		err = belay.Permanent(b.saver.meter.exceeded())
+	}
+	if err != nil && ctx.Err() == nil {
 		err = errors.Join(err, b.saver.restart(ctx))
 	}
 	return answer, err

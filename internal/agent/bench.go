@@ -192,8 +192,10 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	remove := workflow.OnFreeze(ctx, func() { _ = hold.hold(ctx, fenced) }, func() { hold.release(ctx, fenced) })
 	defer remove()
 	saved := b.saver.begin(ctx, b, w, hold)
+	metered := b.saver.metered(ctx, tree.Kill)
 	end, err := tree.Wait()
 	saved()
+	metered()
 	b.notes = slices.Concat(b.notes, refused())
 	b.notes = b.notes[:min(len(b.notes), mostNotes)]
 	result.Exceeded = strings.Join(slices.DeleteFunc([]string{end.Exceeded, outgrown()}, func(s string) bool {

@@ -130,7 +130,7 @@ func (p *Prompt) place(ctx context.Context) string {
 // takeOver copies the changes of the job that the prompt continues, and lets this job begin with
 // them. Later runs of this job find the copy.
 func (b *bench) takeOver(ctx context.Context, c *Continued) error {
-	if b.saver.now != (interrupted{}) {
+	if !b.saver.now.none() {
 		return nil
 	}
 	var kept *Changes
@@ -218,6 +218,7 @@ func (a *Assistant) converse(ctx context.Context, p *Prompt, b *bench, t *transc
 			return saved, now.number, err
 		}
 		t.renew()
+		b.saver.meter.renew()
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/belaydev/belay"
 )
 
 const (
@@ -21,10 +23,13 @@ const (
 
 // Usage is the usage that an agent reports.
 type Usage struct {
-	InputTokens  int64   `json:"input_tokens"`
-	OutputTokens int64   `json:"output_tokens"`
-	CostUSD      float64 `json:"cost_usd,omitempty"`
-	Turns        int     `json:"turns,omitempty"`
+	InputTokens      int64   `json:"input_tokens"`
+	OutputTokens     int64   `json:"output_tokens"`
+	CacheReadTokens  int64   `json:"cache_read_tokens,omitempty"`
+	CacheWriteTokens int64   `json:"cache_write_tokens,omitempty"`
+	CostUSD          float64 `json:"cost_usd,omitempty"`
+	UnpricedTokens   int64   `json:"unpriced_tokens,omitempty"`
+	Turns            int     `json:"turns,omitempty"`
 }
 
 // Total returns the sum of all tokens.
@@ -54,7 +59,11 @@ type reader struct {
 	speech speech
 	final  *string // the text of the message result; nil before that message
 	usage  *Usage
-	failed bool // the message result reports an error
+	meter  *meter // counts the usage; may be nil
+	turns  int
+	// current are the messages that arrive in pieces, by the tool call in which their subagent works.
+	current map[string]string
+	failed  bool // the message result reports an error
 	// denied are the tools that the agent was not permitted to use. session is the id that the
 	// agent gave to the conversation.
 	denied  []string
@@ -135,18 +144,20 @@ func (r *reader) text() (string, bool) {
 
 // message has the fields of a line of stream-json that Belay uses.
 type message struct {
-	Type    string  `json:"type"`
-	Subtype string  `json:"subtype"`
-	Result  *string `json:"result"`
-	IsError bool    `json:"is_error"`
-	Turns   int     `json:"num_turns"`
-	CostUSD float64 `json:"total_cost_usd"`
-	Usage   *struct {
-		Input    int64 `json:"input_tokens"`
-		Created  int64 `json:"cache_creation_input_tokens"`
-		FromRead int64 `json:"cache_read_input_tokens"`
-		Output   int64 `json:"output_tokens"`
-	} `json:"usage"`
+	Type    string       `json:"type"`
+	Subtype string       `json:"subtype"`
+	Result  *string      `json:"result"`
+	IsError bool         `json:"is_error"`
+	Turns   int          `json:"num_turns"`
+	CostUSD *float64     `json:"total_cost_usd"`
+	Usage   *tokenCounts `json:"usage"`
+	// Models has the usage of the whole run by model, also of calls outside of the conversation.
+	Models map[string]struct {
+		Input    int64 `json:"inputTokens"`
+		Created  int64 `json:"cacheCreationInputTokens"`
+		FromRead int64 `json:"cacheReadInputTokens"`
+		Output   int64 `json:"outputTokens"`
+	} `json:"modelUsage"`
 	// Message is an object of type spoken, or a string.
 	Message json.RawMessage `json:"message"`
 	// Within is set in a message of a subagent: the id of the tool call in which the subagent
@@ -165,6 +176,8 @@ type message struct {
 // spoken is a message of the agent or a tool.
 type spoken struct {
 	ID      string          `json:"id"`
+	Model   string          `json:"model"`
+	Usage   *tokenCounts    `json:"usage"`
 	Content json.RawMessage `json:"content"`
 }
 
@@ -202,6 +215,7 @@ func (r *reader) line(line []byte, whole bool) {
 		if m.Within == "" {
 			r.speech.piece(m.Event)
 		}
+		r.metered(&m)
 	case "system":
 		r.system(&m)
 	case "result":
@@ -251,6 +265,9 @@ func (r *reader) spoken(m *message) {
 	if json.Unmarshal(m.Message, &said) != nil {
 		return
 	}
+	if m.Type == "assistant" {
+		r.meter.message(said.ID, said.Model, said.Usage)
+	}
 	for _, b := range blocksOf(said.Content) {
 		switch b.Type {
 		case "text":
@@ -281,6 +298,31 @@ func blocksOf(content json.RawMessage) []block {
 	return all
 }
 
+// metered counts the usage that a message in pieces reports at its begin and its end.
+func (r *reader) metered(m *message) {
+	var e struct {
+		Type    string       `json:"type"`
+		Message spoken       `json:"message"`
+		Usage   *tokenCounts `json:"usage"`
+	}
+	if r.meter == nil || json.Unmarshal(m.Event, &e) != nil {
+		return
+	}
+	switch e.Type {
+	case "message_start":
+		if len(r.current) == maxCounted {
+			clear(r.current)
+		}
+		if r.current == nil {
+			r.current = make(map[string]string)
+		}
+		r.current[m.Within] = e.Message.ID
+		r.meter.message(e.Message.ID, e.Message.Model, e.Message.Usage)
+	case "message_delta":
+		r.meter.message(r.current[m.Within], "", e.Usage)
+	}
+}
+
 func (r *reader) result(m *message) {
 	if m.Result != nil {
 		r.final = m.Result
@@ -290,12 +332,24 @@ func (r *reader) result(m *message) {
 	for _, d := range m.Denials {
 		r.deny(d.Tool)
 	}
-	u := Usage{CostUSD: m.CostUSD, Turns: m.Turns}
+	var all belay.ModelUsage
 	if m.Usage != nil {
-		u.InputTokens = m.Usage.Input + m.Usage.Created + m.Usage.FromRead
-		u.OutputTokens = m.Usage.Output
+		all = m.Usage.usage()
 	}
-	r.usage = &u
+	var models belay.ModelUsage
+	for _, u := range m.Models {
+		models = models.Add((&tokenCounts{u.Input, u.Created, u.FromRead, u.Output}).usage())
+	}
+	all = largest(all, models)
+	u := Usage{
+		InputTokens: all.InputTokens, OutputTokens: all.OutputTokens, CacheReadTokens: all.CacheReadTokens,
+		CacheWriteTokens: all.CacheWriteTokens, Turns: m.Turns,
+	}
+	if m.CostUSD != nil {
+		u.CostUSD, all.Money = max(0, *m.CostUSD), belay.USDOf(*m.CostUSD)
+	}
+	r.usage, r.turns = &u, m.Turns
+	r.meter.ended(all, m.CostUSD != nil)
 	r.tell(Progress{Kind: "result", Name: m.Subtype})
 }
 

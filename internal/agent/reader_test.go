@@ -48,7 +48,7 @@ func TestStructuredOutput(t *testing.T) {
 			if text, cut := r.text(); text != "All done." || cut || r.failed {
 				t.Errorf("the answer is %q", text)
 			}
-			if diff := cmp.Diff(&Usage{InputTokens: 15, OutputTokens: 7, CostUSD: 0.25, Turns: 2},
+			if diff := cmp.Diff(&Usage{InputTokens: 15, OutputTokens: 7, CacheReadTokens: 5, CostUSD: 0.25, Turns: 2},
 				r.usage); diff != "" {
 				t.Error(diff)
 			}

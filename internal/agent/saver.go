@@ -32,6 +32,11 @@ type saver struct {
 	turn        int    // the number of the turn
 	homes       bool   // a later job may continue the conversation, and needs HOME
 	log         *slog.Logger
+	// meter counts the usage of this run; nil if the agent's output is plain. sent is the usage that this run
+	// has added to that of the execution. state is locked while now and sent change.
+	meter *meter
+	sent  belay.ModelUsage
+	state sync.Mutex
 
 	storing sync.Mutex // one goroutine at a time stores changes
 
@@ -55,6 +60,15 @@ type interrupted struct {
 	Turn int `json:"turn,omitempty"`
 	// Asked is the question with which that turn has ended; nil before its end.
 	Asked *Question `json:"asked,omitempty"`
+	// Charged is the usage with which the execution has been charged.
+	Charged charged `json:"charged,omitzero"`
+}
+
+// none reports whether the execution has stored neither changes nor a conversation.
+func (i *interrupted) none() bool {
+	n := *i
+	n.Charged = charged{}
+	return n == interrupted{}
 }
 
 // freezeShare limits how much an agent is slowed down: it is frozen for at most 1/freezeShare of
@@ -178,15 +192,16 @@ func (s *saver) freeName() string {
 
 // checkpoint stores the changes c as the changes with which the next run begins.
 func (s *saver) checkpoint(ctx context.Context, c *Changes) error {
-	return s.store(ctx, interrupted{Changes: c, Run: workflow.Token(ctx), Session: s.session, Turn: s.turn})
+	return s.keep(ctx, c, nil)
 }
 
-func (s *saver) store(ctx context.Context, now interrupted) error {
-	if err := workflow.Checkpoint(ctx, now); err != nil {
-		return err
-	}
-	s.now, s.saved = now, true
-	return nil
+// keep stores the changes c of a turn, which has ended with the question q unless q is nil.
+func (s *saver) keep(ctx context.Context, c *Changes, q *Question) error {
+	err := s.store(ctx, true, func(n *interrupted) {
+		n.Changes, n.Run, n.Session, n.Turn, n.Asked = c, workflow.Token(ctx), s.session, s.turn, q
+	})
+	s.saved = s.saved || err == nil
+	return err
 }
 
 // ask stores the changes of a run whose agent has asked a question. The run that continues after the
@@ -195,9 +210,7 @@ func (s *saver) ask(ctx context.Context, c *Changes, q *Question) error {
 	if c == nil || !c.work() && c.Lost != "" && s.now.Changes != nil {
 		c = s.now.Changes
 	}
-	return s.store(ctx, interrupted{
-		Changes: c, Run: workflow.Token(ctx), Session: s.session, Turn: s.turn, Asked: q,
-	})
+	return s.keep(ctx, c, q)
 }
 
 // released stores the changes of a run whose worker gives the execution back to the queue. c is nil
@@ -218,7 +231,10 @@ func (s *saver) restart(ctx context.Context) error {
 	if !s.saved {
 		return nil
 	}
-	return workflow.Checkpoint(ctx, s.before)
+	return s.store(ctx, true, func(n *interrupted) {
+		b := &s.before
+		n.Changes, n.Run, n.Session, n.Turn, n.Asked = b.Changes, b.Run, b.Session, b.Turn, b.Asked
+	})
 }
 
 // emptyHomes overwrites the stored copies of HOME with empty artifacts after a job has succeeded:

@@ -54,15 +54,12 @@ func (i *interrupted) oldestSession(id belay.ExecutionID) string {
 // run has the token run, began with the state i and made the changes c. If i is empty, the ended
 // run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
-	n := interrupted{Changes: c, Run: run, Turn: i.Turn}
+	n := interrupted{Changes: c, Run: run, Turn: i.Turn, Charged: i.Charged}
 	if !i.none() {
 		n.Session = i.oldestSession(id)
 	}
 	return n
 }
-
-// none reports whether there is no earlier run of the conversation.
-func (i *interrupted) none() bool { return *i == interrupted{} }
 
 // within reports whether the changes were made in the turn with the given number, so that the turn
 // was interrupted.

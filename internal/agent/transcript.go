@@ -43,7 +43,12 @@ func (t *transcript) renew() {
 	if t.said != nil {
 		said = func(p []byte) { _, _ = t.said.Write(p) } // Close returns the error of an earlier Write
 	}
+	var m *meter
+	if t.reader != nil {
+		m = t.reader.meter
+	}
 	t.reader = newReader(t.form, t.tell, said)
+	t.reader.meter = m
 }
 
 func (t *transcript) tell(p Progress) {

@@ -119,6 +119,18 @@ var agentKeys = []Key{
 	{Name: "agent.save_every", Doc: "How often the changes that an agent has made so far are saved with its " +
 		"execution, so that another machine can continue with these changes; 0 saves the changes only at the end.",
 		of: func(c *Config) kind { return duration{&c.Agent.Save, 0, maxDuration} }},
+	{Name: "agent.prices", Doc: "Prices of models, for agents that end before they report their cost: " +
+		"MODEL:INPUT:OUTPUT or MODEL:INPUT:OUTPUT:CACHE_READ:CACHE_WRITE, in US dollars per million tokens. MODEL is " +
+		"the beginning of the name of a model, or *; the longest counts. Unless set, the money of such " +
+		"agents is unknown.",
+		of: func(c *Config) kind { return list{&c.Agent.Prices, "prices, such as claude-sonnet:3:15:0.3:3.75"} }},
+	{Name: "agent.max_cost_tokens", Doc: "How many tokens a job may use over all its runs; 0 for no limit. A job " +
+		"that uses more ends with an error, and its changes are kept. A request can only lower the limit.",
+		of: func(c *Config) kind { return number{&c.Agent.MaxTokens, 0, 1_000_000_000_000} }},
+	{Name: "agent.max_cost_usd", Doc: "How many US dollars a job may cost over all its runs, as " +
+		"agent.max_cost_tokens; " +
+		"0 for no limit. Before the agent reports its cost, the limit counts only with agent.prices.",
+		of: func(c *Config) kind { return number{&c.Agent.MaxUSD, 0, 1_000_000} }},
 	{Name: "agent.keep_home", Doc: "Save HOME with the work of an interrupted job, so that the next attempt has " +
 		"the agent's own notes and conversations; directories that are known to be caches are not saved.",
 		of: func(c *Config) kind { return boolean{&c.Agent.KeepHome} }},

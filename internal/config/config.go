@@ -133,6 +133,9 @@ type Agent struct {
 	OnLost          string // requeue or fail
 	Local           bool
 	Save            time.Duration // 0 for never
+	Prices          []string      // of models
+	MaxTokens       int           // 0 for no limit
+	MaxUSD          int           // 0 for no limit
 	KeepHome        bool
 	Users           string // auto, none or FIRST-LAST
 	Seal            bool

@@ -91,6 +91,7 @@ func TestEveryKeyCanBeSetByFileEnvironmentAndFlag(t *testing.T) {
 		"agent.job_ttl":         "6s", "agent.fetch_debounce": "0s", "agent.workspace_dir": "/workspace",
 		"agent.max_attempts": "2",
 		"agent.dead_letters": "true", "agent.on_lost": "fail", "agent.local": "false", "agent.save_every": "5m",
+		"agent.prices": "m:1:2", "agent.max_cost_tokens": "1000", "agent.max_cost_usd": "3",
 		"agent.keep_home": "false", "agent.users": "70000-70009", "agent.seal": "false", "agent.git_crypt_key": "k",
 		"agent.max_processes": "16",
 		"agent.max_cpu":       "2", "agent.max_memory": "1GiB", "agent.max_disk": "2GiB", "agent.max_files": "77",

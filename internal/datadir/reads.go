@@ -74,6 +74,11 @@ func (b *Backend) Audit(ctx context.Context, f belay.AuditFilter) (belay.AuditPa
 	return pass(ctx, b, belay.Backend.Audit, f)
 }
 
+// Usage sums up the usage of language models.
+func (b *Backend) Usage(ctx context.Context, f belay.UsageFilter) (belay.UsageReport, error) {
+	return pass(ctx, b, belay.Backend.Usage, f)
+}
+
 // Explain says why an execution is in its state.
 func (b *Backend) Explain(ctx context.Context, id belay.ExecutionID) (belay.Explanation, error) {
 	return pass(ctx, b, belay.Backend.Explain, id)

@@ -81,6 +81,7 @@ type RunOne struct {
 type CostOne struct {
 	Workflow string
 	Cost     belay.Cost
+	Usage    belay.ModelUsage
 }
 
 // recorder makes an Observation of each batch. Each goroutine of the committer has its own
@@ -259,18 +260,19 @@ func (o *recorder) find(b *batch, id belay.ExecutionID) observed {
 // cost records the cost that a command has reported, unless an earlier command with the same operation id did.
 func (o *recorder) cost(k *call, r *machine.Reply, b *batch) {
 	var cost belay.Cost
+	var used belay.ModelUsage
 	var id belay.ExecutionID
 	switch c := k.command.(type) {
 	case *machine.Save:
-		cost, id = c.CostTokens, c.Lease.Execution
+		cost, used, id = c.CostTokens, c.Usage, c.Lease.Execution
 	case *machine.Settle:
 		cost, id = c.CostTokens, c.Lease.Execution
 	}
-	if cost == 0 || r.Err != nil || r.Replayed {
+	if cost == 0 && used == (belay.ModelUsage{}) || r.Err != nil || r.Replayed {
 		return
 	}
 	if e := o.find(b, id).row; e != nil {
-		o.seen.Costs = append(o.seen.Costs, CostOne{e.Workflow, cost})
+		o.seen.Costs = append(o.seen.Costs, CostOne{e.Workflow, cost, used})
 	}
 }
 

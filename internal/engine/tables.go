@@ -23,7 +23,7 @@ func reads(n *machine.Need) store.Tables {
 		{len(n.Signals), store.TableSignals},
 		{len(n.Chunks) + len(n.Drops) + len(n.Sums), store.TableChunks},
 		{len(n.Checkpoints), store.TableCheckpoints},
-		{len(n.Objects) + len(n.LaneGates) + len(n.Counts), store.TableObjects},
+		{len(n.Objects) + len(n.LaneGates) + len(n.Counts) + len(n.Using), store.TableObjects},
 	} {
 		if x.named > 0 {
 			t |= x.tables
@@ -53,6 +53,9 @@ func writes(c machine.Command, n *machine.Need) store.Tables {
 		}
 		return all | store.TableExecutions | store.TableSpecs
 	case *machine.Save:
+		if len(n.Using) > 0 {
+			return all | store.TableExecutions | store.TableCheckpoints | store.TableSignals | store.TableObjects
+		}
 		return all | store.TableExecutions | store.TableCheckpoints | store.TableSignals
 	case *machine.Append:
 		return all | store.TableExecutions | store.TableChunks

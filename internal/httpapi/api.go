@@ -68,6 +68,7 @@ func New(b belay.Backend, o Options) http.Handler {
 	a.batch()
 	a.keyring()
 	a.audit()
+	a.usage()
 	a.gates()
 	a.library()
 	a.schedules()

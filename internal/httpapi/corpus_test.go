@@ -325,6 +325,9 @@ func badParameters(t target) []bad {
 	get("/v1/audit", append(numbers("limit", true), "kind=x", "kind=KEY", "since=x", "until=1", "actors=x",
 		"actor="+strings.Repeat("a", 201), "action="+strings.Repeat("a", 201),
 		"kind=gate&name="+strings.Repeat("a", 601), "cursor="+strings.Repeat("1", 1001))...)
+	get("/v1/usage", append(numbers("limit", true), "by=x", "by=label:", "by=LABEL:a",
+		"by=label:"+strings.Repeat("a", 201),
+		"since=x", "until=1", "label=x", "label=a=1&label=a=2", "workflow="+strings.Repeat("w", 201))...)
 	var execution string
 	for _, g := range t.queries {
 		if strings.HasSuffix(g.path, "/history") {

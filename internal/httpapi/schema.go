@@ -40,6 +40,7 @@ type (
 	resourceState  struct{}
 	failedBy       struct{}
 	cost           struct{}
+	usd            struct{}
 )
 
 func (executionID) Schema(huma.Registry) *huma.Schema { return idSchema("ex_", digits16) }
@@ -61,6 +62,13 @@ func (cost) Schema(huma.Registry) *huma.Schema {
 		Type: huma.TypeNumber, Minimum: &least, Examples: []any{0.25},
 		Description: "A number of tokens with at most four decimals, kept exactly; at most " +
 			belay.MaxCost.String() + ".",
+	}
+}
+
+func (usd) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeNumber, Examples: []any{0.0125},
+		Description: "A number of US dollars with at most nine decimals. That of a correction may be negative.",
 	}
 }
 
@@ -138,6 +146,7 @@ var standIns = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[belay.Token]():          reflect.TypeFor[token](),
 	reflect.TypeFor[belay.Duration]():       reflect.TypeFor[duration](),
 	reflect.TypeFor[belay.Cost]():           reflect.TypeFor[cost](),
+	reflect.TypeFor[belay.USD]():            reflect.TypeFor[usd](),
 	reflect.TypeFor[belay.State]():          reflect.TypeFor[state](),
 	reflect.TypeFor[belay.Outcome]():        reflect.TypeFor[outcome](),
 	reflect.TypeFor[belay.Class]():          reflect.TypeFor[class](),

@@ -144,6 +144,7 @@ var scopes = map[string][]belay.Scope{
 	"GET /v1/circuit-breakers/{target}":   {belay.ScopeRead},
 
 	"GET /v1/audit":        {belay.ScopeAdmin},
+	"GET /v1/usage":        {belay.ScopeRead},
 	"GET /v1/keys":         {belay.ScopeAdmin},
 	"POST /v1/keys":        {belay.ScopeAdmin},
 	"DELETE /v1/keys/{id}": {belay.ScopeAdmin},

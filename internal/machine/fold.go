@@ -68,6 +68,9 @@ type Need struct {
 	// Reporting are executions whose run may have failed because of the target that they name; the
 	// store loads the gate of that target.
 	Reporting []belay.ExecutionID
+	// Using are executions that report usage; the store loads their usage objects of today and tomorrow in
+	// the second step, which Further describes.
+	Using []belay.ExecutionID
 
 	first     []OpRef               // operations of writes that are not marked as repetitions
 	laneGates map[belay.GateID]bool // the gates in LaneGates

@@ -110,6 +110,7 @@ func (n *Need) Further(rows *Rows) Further {
 	for _, id := range rows.LaneGates {
 		gate(id)
 	}
+	f.Objects = append(f.Objects, n.usageRefs(rows)...)
 	f.Ops = n.repeatedOps(rows)
 	if n.CountMembers > 0 {
 		// Each execution that the batch ends lowers the number of members by one.

@@ -20,7 +20,7 @@ func (c *Save) Judge() {
 		for _, seq := range c.AlsoConsumes {
 			content = content.int(seq)
 		}
-		c.judged.sum = content.json(c.Data).sum()
+		c.judged.sum = content.usage(c.Usage).json(c.Data).sum()
 	}
 }
 
@@ -32,6 +32,9 @@ func (c *Save) Need(n *Need) {
 		n.Ops = append(n.Ops, ref)
 	} else if !c.Op.IsZero() {
 		n.first = append(n.first, ref)
+	}
+	if c.Usage != (belay.ModelUsage{}) {
+		n.Using, n.Specs = append(n.Using, c.Lease.Execution), append(n.Specs, c.Lease.Execution)
 	}
 	for _, seq := range c.consumed() {
 		n.Signals = append(n.Signals, SignalRef{c.Lease.Execution, seq})
@@ -74,8 +77,14 @@ func (c *Save) apply(w *world) (Reply, error) {
 	if c.CostTokens < 0 {
 		return Reply{}, refuse(belay.CodeInvalid, op, "the cost is negative")
 	}
+	if err := c.Usage.Check(); err != nil {
+		return Reply{}, refuse(belay.CodeInvalid, op, "the usage is too large")
+	}
 	taken, err := c.consume(w, e)
 	if err != nil {
+		return Reply{}, err
+	}
+	if err := w.use(e, c.Usage); err != nil {
 		return Reply{}, err
 	}
 	w.advance(e)

@@ -83,7 +83,9 @@ func refused(op string, err error) error {
 // function has ended.
 func (r *Run) save(s belay.Save) error {
 	s.Lease, s.Op, s.CostTokens, s.Steps = r.a.Lease, r.op(), r.takeCost(), r.takeReports()
-	if !r.s.reports() {
+	if r.s.reports() {
+		s.Usage = r.takeUsage()
+	} else {
 		s.Took, s.Attempt = 0, 0
 	}
 	ctx, t := r.calls(r.life)
@@ -103,13 +105,16 @@ func (r *Run) save(s belay.Save) error {
 			}
 			return nil
 		}
-		if reported := s.Took != 0 || s.Attempt != 0 || s.Steps != nil; reported && Refused(err) {
-			s.Took, s.Attempt, s.Steps, stripped = 0, 0, nil, true
+		if reported := s.Took != 0 || s.Attempt != 0 || s.Steps != nil || s.Usage != (belay.ModelUsage{}); reported &&
+			Refused(err) {
+			r.giveUsage(s.Usage)
+			s.Took, s.Attempt, s.Steps, s.Usage, stripped = 0, 0, nil, belay.ModelUsage{}, true
 			continue
 		}
 		if !r.again(ctx, &t, err) {
 			if belay.CodeOf(err) != belay.CodeInternal { // the cost may have been charged
 				r.AddCost(s.CostTokens)
+				r.giveUsage(s.Usage)
 			}
 			return r.answer("save "+s.Key, err)
 		}

@@ -53,8 +53,9 @@ type Run struct {
 
 	ops      [16]byte
 	opN      atomic.Uint64
-	cost     atomic.Int64 // a belay.Cost
-	progress atomic.Int64 // the time of the last progress, in nanoseconds after began
+	cost     atomic.Int64     // a belay.Cost
+	usage    belay.ModelUsage // what no checkpoint has sent yet; mu guards it
+	progress atomic.Int64     // the time of the last progress, in nanoseconds after began
 
 	root Branch
 
@@ -186,6 +187,35 @@ func (r *Run) AddCost(c belay.Cost) {
 			return
 		}
 	}
+}
+
+// AddUsage adds usage to the execution's usage, and its tokens to the cost. The next checkpoint sends both.
+// It ignores usage that the store would refuse, because that is no usage of a model.
+func (r *Run) AddUsage(u belay.ModelUsage) {
+	if u.Check() != nil {
+		return
+	}
+	r.mu.Lock()
+	r.usage = r.usage.Add(u)
+	r.mu.Unlock()
+	if tokens := u.Tokens(); tokens > 0 {
+		r.AddCost(belay.CostOf(tokens))
+	}
+}
+
+// takeUsage returns the usage that no checkpoint has sent yet, and sets it to zero.
+func (r *Run) takeUsage() (u belay.ModelUsage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u, r.usage = r.usage, u
+	return u
+}
+
+// giveUsage takes back usage that a checkpoint could not send.
+func (r *Run) giveUsage(u belay.ModelUsage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage = r.usage.Add(u)
 }
 
 // takeCost returns the cost that no checkpoint has sent yet, and sets it to zero.

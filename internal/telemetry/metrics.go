@@ -22,7 +22,7 @@ const MaxWorkflows = 100
 type Metrics struct {
 	registry *prometheus.Registry
 
-	submitted, finished, runs, timeouts, refused, slots, deliveries, cost *prometheus.CounterVec
+	submitted, finished, runs, timeouts, refused, slots, deliveries, cost, tokens, money *prometheus.CounterVec
 
 	started, claim, commit, batch, detection prometheus.Histogram
 
@@ -80,6 +80,11 @@ func New(version, commit string) *Metrics {
 			"is no such webhook) and by what happened to them.", "webhook", "outcome"),
 		cost: counter("belay_cost_tokens_total", "Cost in tokens that runs reported, without that of their children.",
 			"workflow"),
+		tokens: counter("belay_usage_tokens_total",
+			"Tokens of language models that runs reported: input (all), output, cache_read and "+
+				"cache_write (parts of input).", "workflow", "direction"),
+		money: counter("belay_usage_usd_total", "US dollars that language models cost, as runs reported them.",
+			"workflow"),
 		lasted: histograms("belay_execution_seconds",
 			"Time from the submission of executions to their end, without those that were reopened.",
 			"workflow", "state"),
@@ -104,7 +109,8 @@ func New(version, commit string) *Metrics {
 	}, []string{"version", "commit", "go_version"})
 	build.WithLabelValues(version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.cost, m.lasted, m.ran,
+		m.submitted, m.finished, m.runs, m.timeouts, m.refused, m.slots, m.deliveries, m.cost,
+		m.tokens, m.money, m.lasted, m.ran,
 		m.started, m.claim, m.commit,
 		m.batch, m.detection, build, m.requests, m.answered,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -191,6 +197,7 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	}
 	for _, c := range o.Costs {
 		whole, rest := c.Cost.Tokens()
+		m.use(m.workflow(c.Workflow), c.Usage)
 		m.add(m.cost, m.workflow(c.Workflow), "", float64(whole)+float64(rest)/float64(belay.CostOf(1)))
 	}
 	for _, kind := range o.Timeouts {
@@ -214,6 +221,24 @@ func (m *Metrics) Observe(o *engine.Observation) {
 	if o.Wrote {
 		m.commit.Observe(o.Took.Seconds())
 		m.batch.Observe(float64(o.Commands))
+	}
+}
+
+// use counts usage. A correction that lowers a number does not change its counter.
+func (m *Metrics) use(workflow string, u belay.ModelUsage) {
+	for _, x := range []struct {
+		direction string
+		tokens    int64
+	}{
+		{"input", u.InputTokens}, {"output", u.OutputTokens}, {"cache_read", u.CacheReadTokens},
+		{"cache_write", u.CacheWriteTokens},
+	} {
+		if x.tokens > 0 {
+			m.add(m.tokens, workflow, x.direction, float64(x.tokens))
+		}
+	}
+	if u.Money > 0 {
+		m.add(m.money, workflow, "", float64(u.Money)/1e9)
 	}
 }
 

@@ -407,7 +407,7 @@ func TestThePageNamesTheMetrics(t *testing.T) {
 		Submitted: []engine.SubmittedOne{{Workflow: "w", Trigger: belay.TriggerManual}},
 		Finished:  []engine.FinishedOne{{State: belay.Succeeded}},
 		Runs:      []engine.RunOne{{Outcome: belay.OutcomeSucceeded}},
-		Costs:     []engine.CostOne{{Workflow: "w", Cost: 1}},
+		Costs:     []engine.CostOne{{Workflow: "w", Cost: 1, Usage: belay.ModelUsage{InputTokens: 1, Money: 1}}},
 	})
 	for _, c := range []belay.GateChange{
 		{Gate: "workflow:w", Action: belay.GateSetLimit, Max: 3}, {Gate: "target:api", Action: belay.GateForceOpen},

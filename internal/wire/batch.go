@@ -103,6 +103,7 @@ type Save struct {
 	Consumes   int64                `json:"consumes,omitempty"`
 	Also       []int64              `json:"also_consumes,omitempty" maxItems:"1000"`
 	CostTokens belay.Cost           `json:"cost_tokens,omitempty"`
+	Usage      belay.ModelUsage     `json:"usage,omitzero"`
 	Repeat     bool                 `json:"repeat,omitempty"`
 	DurationMS int64                `json:"duration_ms,omitempty"`
 	Attempt    int                  `json:"attempt,omitempty"`
@@ -112,7 +113,7 @@ type Save struct {
 // SaveOf converts a checkpoint for the wire.
 func SaveOf(s belay.Save) Save {
 	return Save{
-		LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.AlsoConsumes, s.CostTokens, s.Repeat,
+		LeaseOf(s.Lease), s.Op, s.Kind, s.Key, s.Data, s.Consumes, s.AlsoConsumes, s.CostTokens, s.Usage, s.Repeat,
 		Millis(s.Took), s.Attempt, reportsOf(s.Steps),
 	}
 }
@@ -121,7 +122,7 @@ func SaveOf(s belay.Save) Save {
 func (w *Save) Save() belay.Save {
 	return belay.Save{
 		Lease: w.Lease.Lease(), Op: w.Op, Kind: w.Kind, Key: w.Key, Data: w.Data,
-		Consumes: w.Consumes, AlsoConsumes: w.Also, CostTokens: w.CostTokens, Repeat: w.Repeat,
+		Consumes: w.Consumes, AlsoConsumes: w.Also, CostTokens: w.CostTokens, Usage: w.Usage, Repeat: w.Repeat,
 		Took: Duration(w.DurationMS), Attempt: w.Attempt, Steps: reports(w.Steps),
 	}
 }

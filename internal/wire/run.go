@@ -20,6 +20,7 @@ type Progress struct {
 	Consumes   int64                `json:"consumes,omitempty" minimum:"0" doc:"The seq of the signal that this wait consumes."`
 	Also       []int64              `json:"also_consumes,omitempty" maxItems:"1000" doc:"The seqs of further signals, and of ends of children, that this checkpoint consumes. So a state can take in many ends of children in one write."`
 	CostTokens belay.Cost           `json:"cost_tokens,omitempty" doc:"Added to the execution's cost. A number of tokens with at most four decimals, kept exactly."`
+	Usage      belay.ModelUsage     `json:"usage,omitzero" doc:"The usage of language models since the last report, for GET /v1/usage. It does not change the cost: cost_tokens must have its tokens too. A correction may be negative."`
 	DurationMS int64                `json:"duration_ms,omitempty" doc:"How long the step or wait took, until its result was there. The history shows it."`
 	Attempt    int                  `json:"attempt,omitempty" doc:"The number of the try that had this result, from 1. The history shows it."`
 	Ended
@@ -37,7 +38,7 @@ func (w *Ended) Reports() []belay.StepReport { return reports(w.Steps) }
 func (w *Progress) Save(l belay.Lease, op belay.OpID) belay.Save {
 	s := belay.Save{
 		Lease: l, Op: op, Kind: w.Kind, Key: w.Key, Data: w.Data, Consumes: w.Consumes, AlsoConsumes: w.Also,
-		CostTokens: w.CostTokens, Took: Duration(w.DurationMS), Attempt: w.Attempt, Steps: w.Reports(),
+		CostTokens: w.CostTokens, Usage: w.Usage, Took: Duration(w.DurationMS), Attempt: w.Attempt, Steps: w.Reports(),
 	}
 	if s.Kind == 0 {
 		s.Kind = belay.KindStep

@@ -241,6 +241,11 @@ export class Belay {
     return followStates(this.#source, query, o);
   }
 
+  /** usage sums up the tokens and the money that language models cost. */
+  usage(query: NonNullable<operations["reportUsage"]["parameters"]["query"]> = {}): Promise<Schemas["UsageReport"]> {
+    return answer(this.api.GET("/v1/usage", { params: { query } }));
+  }
+
   /** explain gives the reason for the state of an execution in sentences. */
   explain(id: string): Promise<Schemas["Explanation"]> {
     return answer(this.api.GET("/v1/executions/{id}/explain", { params: { path: { id } } }));

@@ -1,7 +1,7 @@
 import { answer, type Api } from "./call.js";
 import { newKey } from "./id.js";
 import { header, segment } from "./path.js";
-import type { components } from "./schema.js";
+import type { components, operations } from "./schema.js";
 import { follow, parse, type Source, type StreamOptions } from "./stream.js";
 
 type Schemas = components["schemas"];
@@ -63,6 +63,11 @@ export class Jobs {
   /** answer answers the newest question of the agent of a job. If a question is answered twice, the first answer counts. */
   async answer(id: string, text: string): Promise<void> {
     await answer(this.#api.POST("/jobs/{id}/answer", { params: { path: { id } }, body: { answer: text } }));
+  }
+
+  /** list reads a page of jobs, the newest first. */
+  list(query: NonNullable<operations["listJobs"]["parameters"]["query"]> = {}): Promise<Schemas["JobList"]> {
+    return answer(this.#api.GET("/jobs", { params: { query } }));
   }
 
   /** get reads a job. */

@@ -78,6 +78,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List jobs, the newest first
+         * @description A page may have fewer jobs than the limit, or none, although further pages have some. Jobs that were submitted by another route have no title, repo and ref.
+         */
+        get: operations["listJobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{id}": {
         parameters: {
             query?: never;
@@ -1792,6 +1812,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Sum up the tokens and the money that language models cost
+         * @description The sums of the usage that runs reported, by day, job, workflow or label. The total has all selected usage, also that of groups beyond the limit. Usage outlives its execution.
+         */
+        get: operations["reportUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/webhooks": {
         parameters: {
             query?: never;
@@ -3114,6 +3154,12 @@ export interface components {
         Execute: {
             /** @description The budget: when the cost of the job and the executions that it starts reaches it, they are paused until it is raised. */
             budget?: components["schemas"]["Budget"];
+            /** @description The labels of the job's execution, for lists and for GET /v1/usage. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description The largest cost of the job over all its runs: a job that exceeds it ends with an error, and its changes are kept. */
+            max_cost?: components["schemas"]["MaxCost"];
             /** @description Data of the caller, returned with the job. */
             metadata?: unknown;
             /** @description The task for the agent. */
@@ -3692,6 +3738,39 @@ export interface components {
             event: "end";
             id: string;
         };
+        JobList: {
+            jobs: components["schemas"]["JobSummary"][];
+            /** @description The cursor of the next page; a page may have fewer jobs than the limit although there is one. */
+            next?: string;
+        };
+        JobSummary: {
+            /**
+             * @description The cost in tokens, over all runs.
+             * @example 0.25
+             */
+            cost_tokens?: number;
+            /** Format: date-time */
+            created_at: string;
+            error: string | null;
+            /** Format: date-time */
+            finished_at: string | null;
+            /** @description The id of the job and of its execution. */
+            job_id: string;
+            labels?: {
+                [key: string]: string;
+            };
+            ref?: string;
+            repo?: string;
+            /**
+             * Format: date-time
+             * @description The time at which its first run began; null before.
+             */
+            started_at: string | null;
+            /** @enum {string} */
+            status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+            /** @description The first line of the prompt, at most 80 characters. */
+            title?: string;
+        };
         Key: {
             /** Format: date-time */
             created_at: string;
@@ -3764,6 +3843,15 @@ export interface components {
         Mailbox: {
             queue: string;
         };
+        MaxCost: {
+            /** Format: int64 */
+            tokens?: number;
+            /**
+             * @description A number of US dollars with at most nine decimals. That of a correction may be negative.
+             * @example 0.0125
+             */
+            usd?: number;
+        };
         Metrics: {
             /**
              * Format: int64
@@ -3823,6 +3911,23 @@ export interface components {
         Models: {
             data: components["schemas"]["Model"][];
             object: string;
+        };
+        ModelUsage: {
+            /** Format: int64 */
+            cache_read_tokens?: number;
+            /** Format: int64 */
+            cache_write_tokens?: number;
+            /**
+             * @description A number of US dollars with at most nine decimals. That of a correction may be negative.
+             * @example 0.0125
+             */
+            cost_usd?: number;
+            /** Format: int64 */
+            input_tokens: number;
+            /** Format: int64 */
+            output_tokens: number;
+            /** Format: int64 */
+            unpriced_tokens?: number;
         };
         ModeWaiting: {
             /** Format: int64 */
@@ -4058,6 +4163,8 @@ export interface components {
             kind?: "step" | "state" | "wait";
             /** @description Steps and waits without a checkpoint of their own, for the history: failed tries and others that have ended since the last write of the run, and those that a run which ends leaves unfinished. The last 8 are kept. */
             steps?: components["schemas"]["StepReport"][];
+            /** @description The usage of language models since the last report, for GET /v1/usage. It does not change the cost: cost_tokens must have its tokens too. A correction may be negative. */
+            usage?: components["schemas"]["ModelUsage"];
         };
         ProgressEvent: {
             data: unknown;
@@ -4701,6 +4808,7 @@ export interface components {
             op?: string;
             repeat?: boolean;
             steps?: components["schemas"]["StepReport"][];
+            usage?: components["schemas"]["ModelUsage"];
         };
         Saved: {
             /**
@@ -5387,6 +5495,10 @@ export interface components {
             worker?: string;
         };
         Usage: {
+            /** Format: int64 */
+            cache_read_tokens?: number;
+            /** Format: int64 */
+            cache_write_tokens?: number;
             /** Format: double */
             cost_usd?: number;
             /** Format: int64 */
@@ -5395,6 +5507,39 @@ export interface components {
             output_tokens: number;
             /** Format: int64 */
             turns?: number;
+            /** Format: int64 */
+            unpriced_tokens?: number;
+        };
+        UsageGroup: {
+            /** Format: int64 */
+            cache_read_tokens?: number;
+            /** Format: int64 */
+            cache_write_tokens?: number;
+            /**
+             * @description A number of US dollars with at most nine decimals. That of a correction may be negative.
+             * @example 0.0125
+             */
+            cost_usd?: number;
+            /** Format: int64 */
+            input_tokens: number;
+            key: string;
+            /** Format: int64 */
+            output_tokens: number;
+            /** Format: int64 */
+            unpriced_tokens?: number;
+        };
+        UsageReport: {
+            /** @description The kind of the groups: day, job, workflow, or label:KEY. */
+            by: string;
+            /** @description The days in their order; otherwise the groups with the most tokens first. */
+            groups: components["schemas"]["UsageGroup"][];
+            /**
+             * Format: int64
+             * @description The number of groups that the limit left out.
+             */
+            omitted?: number;
+            /** @description The sum of all groups, also of those that the limit left out. */
+            total: components["schemas"]["ModelUsage"];
         };
         Webhook: {
             /** @description The queue. For the scheme amqp only. */
@@ -6000,6 +6145,48 @@ export interface operations {
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listJobs: {
+        parameters: {
+            query?: {
+                /** @description The field next of the previous page. */
+                cursor?: string;
+                /** @description name=value or name:value; may be repeated: a job must have all of them. */
+                "label,explode"?: string[];
+                /** @description 20, unless said otherwise. */
+                limit?: number;
+                /** @description Only jobs of this repository, as their requests named it. */
+                repo?: string;
+                /** @description Only jobs with this status. */
+                status?: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobList"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];
             503: components["responses"]["ServiceUnavailable"];
@@ -11569,6 +11756,51 @@ export interface operations {
             408: components["responses"]["RequestTimeout"];
             413: components["responses"]["RequestEntityTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["UnprocessableEntity"];
+            429: components["responses"]["TooManyRequests"];
+            500: components["responses"]["InternalServerError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    reportUsage: {
+        parameters: {
+            query?: {
+                /** @description The groups: day, job, workflow, or label:KEY; day, unless said otherwise. */
+                by?: string;
+                /** @description name=value or name:value; may be repeated: only usage of executions with all of these labels. */
+                label?: string[];
+                /** @description The largest number of groups; 100, unless said otherwise. */
+                limit?: number;
+                /** @description Only usage of the UTC day of this time, and of later days, by the store's clock. */
+                since?: string;
+                /** @description Only usage before this time. If it is within a UTC day, the whole day counts. */
+                until?: string;
+                /** @description Only usage of executions of this workflow. */
+                workflow?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
+                    "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
+                    "RateLimit-Reset": components["headers"]["RateLimit-Reset"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UsageReport"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            405: components["responses"]["MethodNotAllowed"];
             422: components["responses"]["UnprocessableEntity"];
             429: components["responses"]["TooManyRequests"];
             500: components["responses"]["InternalServerError"];

@@ -131,7 +131,7 @@ func (c *chat) begin() (inquiry, error) {
 	// the job and can cancel it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), acceptTime)
 	defer cancel()
-	got, err := c.accept(ctx, p, key, policy, nil)
+	got, err := c.accept(ctx, p, key, policy, nil, nil)
 	if err == nil && got.Replayed {
 		c.w.Header().Set("Idempotency-Replayed", "true")
 	}

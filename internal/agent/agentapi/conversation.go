@@ -72,7 +72,7 @@ func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, k
 	}
 	// The idempotency key of the new execution belongs to the job that it continues, so the store
 	// accepts only one of two continuations.
-	got, err := d.accept(ctx, p, "continues "+x.ID.String(), d.o.Policy, body.Budget)
+	got, err := d.accept(ctx, p, "continues "+x.ID.String(), d.o.Policy, body.Budget, x.Labels)
 	switch {
 	case belay.CodeOf(err) == belay.CodeIdempotencyMismatch, err == nil && got.Replayed && key == "":
 		return got, d.continuedBy(ctx, x.ID)

@@ -21,10 +21,13 @@ type Execute struct {
 	Ref    string `json:"ref,omitempty" doc:"The branch, tag or commit of the repository; the default is its HEAD."`
 	// TimeoutSeconds is the time limit of the agent, from its start; nil means the server's time
 	// limit.
-	TimeoutSeconds *float64        `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
-	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
-	Push           *agent.PushTo   `json:"push,omitempty" doc:"Pushes the work to a branch when the agent has succeeded, if the server allows it."`
-	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget: when the cost of the job and the executions that it starts reaches it, they are paused until it is raised."`
+	TimeoutSeconds *float64          `json:"timeout_seconds,omitempty" doc:"The time limit of the agent, from its start, in seconds."`
+	Metadata       json.RawMessage   `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
+	Labels         map[string]string `json:"labels,omitempty" doc:"The labels of the job's execution, for lists and for GET /v1/usage."`
+	// MaxCost can only lower the limit of the server.
+	MaxCost *agent.MaxCost `json:"max_cost,omitempty" doc:"The largest cost of the job over all its runs: a job that exceeds it ends with an error, and its changes are kept."`
+	Push    *agent.PushTo  `json:"push,omitempty" doc:"Pushes the work to a branch when the agent has succeeded, if the server allows it."`
+	Budget  *belay.Budget  `json:"budget,omitempty" doc:"The budget: when the cost of the job and the executions that it starts reaches it, they are paused until it is raised."`
 }
 
 // Accepted is the response to a request for a job.
@@ -37,7 +40,9 @@ type Accepted struct {
 const maxTimeout = 30 * 24 * time.Hour
 
 func (e *Execute) prompt(s *agent.Setup) (agent.Prompt, error) {
-	p := agent.Prompt{Text: e.Prompt, Repo: e.Repo, Ref: e.Ref, Timeout: belay.Duration(s.Timeout), Push: e.Push}
+	p := agent.Prompt{
+		Text: e.Prompt, Repo: e.Repo, Ref: e.Ref, Timeout: belay.Duration(s.Timeout), Push: e.Push, MaxCost: e.MaxCost,
+	}
 	if !bytes.Equal(e.Metadata, []byte("null")) {
 		p.Metadata = e.Metadata
 	}
@@ -65,7 +70,7 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	var got belay.Submitted
 	if err == nil {
-		got, err = d.accept(r.Context(), p, r.Header.Get("Idempotency-Key"), d.o.Policy, e.Budget)
+		got, err = d.accept(r.Context(), p, r.Header.Get("Idempotency-Key"), d.o.Policy, e.Budget, e.Labels)
 	}
 	d.accepted(w, r, got, err)
 }
@@ -73,7 +78,7 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 // accept stores a job for a prompt, with a budget unless it is nil. If a job with the same key is already
 // stored, accept returns that job.
 func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy belay.Policy,
-	budget *belay.Budget) (belay.Submitted, error) {
+	budget *belay.Budget, labels map[string]string) (belay.Submitted, error) {
 	if len(key) > belay.MaxName {
 		return belay.Submitted{}, errLongKey
 	}
@@ -83,6 +88,7 @@ func (s *Service) accept(ctx context.Context, p agent.Prompt, key string, policy
 	}
 	got, err := s.submit(ctx, belay.Submission{
 		Workflow: agent.Prompted, Input: input, IdempotencyKey: key, Policy: policy, Budget: budget,
+		Labels: labelled(&p, labels),
 	})
 	code := belay.CodeOf(err)
 	if key == "" || err == nil || code != belay.CodeQueueFull && code != belay.CodeIdempotencyMismatch {

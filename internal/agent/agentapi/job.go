@@ -62,7 +62,7 @@ func Status(x *belay.Execution, a *agent.Answer) string {
 			return Timeout
 		case x.Error != nil && x.Error.Class == belay.ClassLost:
 			return Errored
-		case a != nil && (a.ExitCode != 0 || a.SaidFailed || len(a.Denied) > 0):
+		case a != nil && (a.ExitCode != 0 || a.SaidFailed || len(a.Denied) > 0 || a.OverCost):
 			return Failed
 		}
 	case belay.Cancelled:

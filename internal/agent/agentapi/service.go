@@ -105,6 +105,12 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			Also: []int{http.StatusConflict}, Handler: d.execute,
 		},
 		{
+			ID: "listJobs", Method: http.MethodGet, Path: "/jobs", Summary: "List jobs, the newest first", Scopes: read,
+			Doc: "A page may have fewer jobs than the limit, or none, although further pages have some. Jobs that were " +
+				"submitted by another route have no title, repo and ref.",
+			Request: reflect.TypeFor[listParameters](), Answer: reflect.TypeFor[JobList](), Handler: d.list,
+		},
+		{
 			ID: "getJob", Method: http.MethodGet, Path: "/jobs/{id}", Summary: "Read a job, or wait for its end",
 			Scopes: read,
 			Doc: "With wait=30 the response comes when the job has ended, or after 30 seconds; the maximum is 60. " +

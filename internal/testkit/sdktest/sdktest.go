@@ -25,7 +25,7 @@ type Open func(t *testing.T) belay.Backend
 // Part names the groups of cases whose result depends mostly on the store or the transport: concurrent
 // calls, lost calls and replies, and reads. The results of the other groups depend mostly on the
 // worker or on the rules of package machine.
-var Part = []string{"Children", "Faults", "Races", "Owners", "Keys", "Audit", "States", "Details", "Timeline"}
+var Part = []string{"Children", "Faults", "Races", "Owners", "Keys", "Audit", "Usage", "States", "Details", "Timeline"}
 
 // Run runs the suite against the Backend: only the named groups, or all groups if none is named or
 // BELAY_TEST_LONG is set in the environment.
@@ -40,7 +40,8 @@ func Run(t *testing.T, open Open, groups ...string) {
 		{"Steps", steps}, {"Timeline", timeline}, {"Waits", waits}, {"Branches", branches},
 		{"Children", children}, {"Control", control},
 		{"Output", output}, {"Faults", faults}, {"Fence", fences}, {"Stop", stops}, {"Races", races},
-		{"Owners", owners}, {"Keys", keys}, {"Audit", audit}, {"Gates", gates}, {"Documents", documents},
+		{"Owners", owners}, {"Keys", keys}, {"Audit", audit}, {"Usage", usage},
+		{"Gates", gates}, {"Documents", documents},
 		{"Resources", resources}, {"DeadLetters", letters}, {"Repairs", repairs}, {"Runs", runs},
 		{"Details", details}, {"States", follows},
 		{"Services", services}, {"Replays", replays}, {"Schedules", schedules}, {"Webhooks", webhooks},
