@@ -114,8 +114,8 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 		ask("workspaces", "salvage", x, "--to", p.cwd)
 	}
 	ask("logs", id, "--name", hostileText)
-	for _, line := range []string{"top", "top --once", "workers ls", "workers ls --all", "keys ls --all", "workspaces ls",
-		"audit", "usage"} {
+	for _, line := range []string{"top", "top --once", "workers ls", "workers ls --all", "keys ls --all",
+		"workspaces ls", "audit", "usage"} {
 		ask(strings.Fields(line)...)
 	}
 	ask("workers", "drain", hostileText)
