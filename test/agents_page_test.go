@@ -60,8 +60,8 @@ func TestTheFirstStepsWithAgents(t *testing.T) {
 	x := p.start(cmd)
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	r := x.wait(4 * patience)
-	if r.code != 0 || strings.Count(r.out, "refs/heads/belay/ex_") != 1 || !strings.Contains(r.out, "the agent asks: May I") ||
-		!strings.Contains(r.out, "+a second line") {
+	if r.code != 0 || strings.Count(r.out, "refs/heads/belay/ex_") != 1 ||
+		!strings.Contains(r.out, "the agent asks: May I") || !strings.Contains(r.out, "+a second line") {
 		t.Fatalf("%s\n%s", r, read(t, filepath.Join(p.cwd, "agents", "server.log")))
 	}
 	t.Logf("in %s", r.took)

@@ -99,7 +99,7 @@ func (o Opener) run(ctx context.Context, env, values map[string]string) (string,
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("it took longer than %s", openTimeout))
 	defer cancel()
 	argv := o.fill(values)

@@ -4185,6 +4185,8 @@ export interface components {
             url?: string;
         };
         PushTo: {
+            /** @description Ask a person before the push, as an agent asks: the answer yes allows it. */
+            approve?: boolean;
             /** @description The branch to push to; {{job}} stands for the id of the job, and the default is belay/{{job}}. */
             branch?: string;
             /** @description The message of the commit that Belay makes of uncommitted changes; the default is the first line of the prompt. */
@@ -4452,7 +4454,7 @@ export interface components {
             metadata?: unknown;
             /** @description The next message to the agent. */
             prompt: string;
-            /** @description Pushes the work to a branch when the agent has succeeded, if the server allows it. */
+            /** @description Push the work to a branch when the agent has succeeded. */
             push?: components["schemas"]["PushTo"];
             /**
              * Format: double
@@ -6387,7 +6389,9 @@ export interface operations {
             200: {
                 headers: {
                     /** @description Whether this is only the beginning of the diff; the last line says so too. */
-                    "Belay-Diff-Cut"?: boolean;
+                    "Belay-Diff-Cut"?: "true" | "false";
+                    /** @description The name of a file for the diff. */
+                    "Content-Disposition"?: string;
                     "RateLimit-Limit": components["headers"]["RateLimit-Limit"];
                     "RateLimit-Remaining": components["headers"]["RateLimit-Remaining"];
                     "RateLimit-Reset": components["headers"]["RateLimit-Reset"];

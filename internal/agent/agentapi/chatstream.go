@@ -46,7 +46,7 @@ func (c *chat) stream(ctx context.Context) {
 func (s *streamed) send(events []event) bool {
 	s.last = s.o.Now()
 	for _, e := range events {
-		ok := false
+		var ok bool
 		if e.word != "" {
 			ok = s.out.send([]byte("data: " + e.word + "\n\n"))
 		} else {

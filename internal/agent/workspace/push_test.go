@@ -144,7 +144,6 @@ func TestPushOverwritesNothing(t *testing.T) {
 	first := pushOf(t, m, w, "belay/one")
 	write(t, filepath.Join(w.Dir, "a.txt"), "mine\n")
 	mine := pushOf(t, m, w, "belay/one")
-	first.Branch = "belay/two"
 	run(t, f.dir, "update-ref", "refs/heads/belay/two", w.Commit)
 	mine.Branch = "belay/two"
 	if err := m.Push(t.Context(), w, mine); err != nil {
@@ -360,7 +359,7 @@ func TestPushAsOtherUsers(t *testing.T) {
 	m.Credentials = login("reader", readerPassword)
 	w := prepare(t, m, Spec{Repo: f.repo()})
 	for path := m.dir; path != filepath.Dir(path) && path != "/tmp"; path = filepath.Dir(path) {
-		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // the user of the workspace must pass
+		if err := os.Chmod(path, 0o755); err != nil {
 			break
 		}
 	}
