@@ -222,7 +222,7 @@ func TestClaudeFromAPromptToABranch(t *testing.T) {
 	talks := m.talks()
 	searched := 0
 	for _, c := range talks[len(talks)-1].calls {
-		if strings.Contains(c.result, "FOUND") {
+		if strings.Contains(c.result, f.token) {
 			t.Errorf("Claude has found the credential: %s", clip(c.result))
 		}
 		searched += strings.Count(c.result, "searched")

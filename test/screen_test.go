@@ -185,6 +185,11 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	}
 	askWebhooks(ask, text, bytes)
 	askTargets(ask)
+	ask("agent", hostileText, "--repo", hostileText)
+	ask("agent", "reply", id, hostileText)
+	ask("agent", "answer", id, hostileText)
+	ask("agent", "ask", hostileText)
+	ask("mcp")
 	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)
