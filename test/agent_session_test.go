@@ -76,6 +76,15 @@ func wrote(d dialogue) bool {
 	return slices.ContainsFunc(d.calls, func(c call) bool { return c.tool == "Write" })
 }
 
+// wantJobUsage checks the usage of a job: each answer of the stand-in model has 10 tokens of input and 5 of output.
+func wantJobUsage(t *testing.T, job answer, input, output, usd float64) {
+	t.Helper()
+	if in, out, cost := job.at("usage", "input_tokens"), job.at("usage", "output_tokens"), job.at("usage",
+		"cost_usd"); in != input || out != output || cost != usd {
+		t.Errorf("the usage is %v and %v tokens, %v USD; want %v, %v and %v", in, out, cost, input, output, usd)
+	}
+}
+
 // Rule: Claude Code gets a reply in its conversation, after the server was restarted, and gets it only once.
 func TestClaudeGetsRepliesInItsConversation(t *testing.T) {
 	t.Parallel()
@@ -92,12 +101,15 @@ func TestClaudeGetsRepliesInItsConversation(t *testing.T) {
 	a.stop()
 	a = p.serveClaude(m, "--agent-permissions", "all")
 	id := first.string("job_id")
+	// Claude Code reports the usage of the whole conversation; each job is charged with its own part.
+	wantJobUsage(t, first, 20, 10, 0.00028)
 	for _, text := range []string{"second", "third"} {
 		got := a.wantEnd(a.reply(id, text), "completed", 0.0)
 		id = got.string("job_id")
 		if got.string("result") != "Done: "+text || got.string("session") != first.string("session") {
 			t.Errorf("%s", got.text)
 		}
+		wantJobUsage(t, got, 10, 5, 0.00014)
 	}
 	talks := m.talks()
 	if got := talks[len(talks)-1].prompts; !slices.Equal(got, []string{"write it", "second", "third"}) {
@@ -140,6 +152,7 @@ func TestClaudeAsksAPerson(t *testing.T) {
 		if !strings.Contains(got.string("result"), "The answer is: yes, go on") {
 			t.Errorf("%s", got.text)
 		}
+		wantJobUsage(t, got, 30, 15, 0.00042)
 		if patch := p.artifact(parse(t, id), got.string("changes", "patch")); !strings.Contains(patch, "+written") {
 			t.Errorf("the job's patch is %q", patch)
 		}

@@ -39,18 +39,18 @@ func TestTheFirstStepsWithAgents(t *testing.T) {
 	}
 	login := strings.TrimSpace(read(t, f.logins))
 	address := freeAddress(t)
-	for old, new := range map[string]string{
+	for from, to := range map[string]string{
 		"https://git.example.org/me/app.git                    #":                                        f.repo() + " #",
 		"https://USER:TOKEN@git.example.org/me/app.git":                                                  login,
 		"curl -sO https://raw.githubusercontent.com/belaydev/belay/main/examples/agent-service/agent.py": "cp " + agent + " .",
 		"localhost:7420": address,
 	} {
-		if !strings.Contains(script, old) {
-			t.Fatalf("the page does not have %q", old)
+		if !strings.Contains(script, from) {
+			t.Fatalf("the page does not have %q", from)
 		}
-		script = strings.ReplaceAll(script, old, new)
+		script = strings.ReplaceAll(script, from, to)
 	}
-	if err := os.Chmod(p.cwd, 0o755); err != nil { //nolint:gosec // the users of jobs must get to the agent
+	if err := os.Chmod(p.cwd, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("bash", "-c", script)

@@ -80,6 +80,9 @@ type Answer struct {
 	Usage      *Usage `json:"usage,omitempty"`
 	// OverCost says that the job exceeded its MaxCost.
 	OverCost bool `json:"over_cost,omitempty"`
+	// Conversation is the usage of the whole conversation, which may have begun with an earlier job, as
+	// the agent has reported it; nil if it is unknown.
+	Conversation *belay.ModelUsage `json:"conversation_usage,omitempty"`
 	// Denied names the tools that the agent was not permitted to use.
 	Denied []string `json:"denied,omitempty"`
 	// Session is the id of the conversation with the agent; empty if the id is unknown.
@@ -498,6 +501,7 @@ func (a *Assistant) talkTo(ctx context.Context, p *Prompt, b *bench, t *transcri
 	}
 	argv, stdin, env := a.command(p, talk, a.Walled)
 	b.stdin, b.saver.session = stdin, talk.session
+	b.saver.meter.continues(talk.continued, p.earlier())
 	maps.Copy(b.more, env)
 	if a.Tool != "" {
 		b.more["BELAY_BIN"] = a.Tool

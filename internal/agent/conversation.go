@@ -28,6 +28,8 @@ type Continued struct {
 	Branch string `json:"branch,omitempty"`
 	// Changes names artifacts of Job; nil if that job changed nothing.
 	Changes *Changes `json:"changes,omitempty"`
+	// Usage is the usage of the conversation up to the end of Job; nil if it is unknown.
+	Usage *belay.ModelUsage `json:"usage,omitempty"`
 	// Key identifies the request; it is a hash of the Idempotency-Key.
 	Key string `json:"key,omitempty"`
 }
@@ -117,6 +119,14 @@ func uuidOf(text string) string {
 	u := sha256.Sum256([]byte(text))
 	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// earlier returns the usage of the conversation before the job; nil if it is unknown.
+func (p *Prompt) earlier() *belay.ModelUsage {
+	if p.Continues == nil {
+		return new(belay.ModelUsage)
+	}
+	return p.Continues.Usage
 }
 
 // place returns the name of the directory of the workspace.

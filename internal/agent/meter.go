@@ -125,6 +125,9 @@ type meter struct {
 	recent []counted
 	result *belay.ModelUsage
 	turns  belay.ModelUsage // the usage of earlier turns of this run
+	floor  belay.ModelUsage // the usage of the conversation before the command; unknown if blind
+	blind  bool
+	whole  belay.ModelUsage // the usage of the conversation, as the agent has reported it last
 	log    *workflow.Log
 	logged belay.ModelUsage
 	over   error
@@ -159,20 +162,44 @@ func (m *meter) message(id, model string, u *tokenCounts) {
 	m.checkLocked()
 }
 
-// ended takes the usage that the agent reports at its end, which has also calls of models outside of its messages.
-func (m *meter) ended(u belay.ModelUsage, priced bool) {
+// continues tells the meter which conversation the next command has. earlier is the usage of the conversation before
+// this job. It is nil if that is unknown; then only the messages of the command count.
+func (m *meter) continues(continued bool, earlier *belay.ModelUsage) {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := m.countedLocked()
-	u = largest(u, all)
-	if u.UnpricedTokens = 0; !priced {
-		u.Money = all.Money
-		u.UnpricedTokens = all.UnpricedTokens + max(0, u.Tokens()-all.Tokens())
+	m.floor, m.blind = belay.ModelUsage{}, continued && earlier == nil
+	if continued && earlier != nil {
+		m.floor = earlier.Add(m.before).Add(m.turns)
 	}
-	m.result = &u
+}
+
+// ended takes the usage that the agent reports at its end: own is that of the command, and whole that of the whole
+// conversation, which has also calls of models outside of messages. Claude Code counts a conversation on when it
+// continues it.
+func (m *meter) ended(own, whole belay.ModelUsage, priced bool) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counted := m.countedLocked()
+	u := largest(counted, own)
+	money := counted.Money
+	if !m.blind {
+		rest := whole.Minus(m.floor)
+		u = largest(u, rest)
+		if priced {
+			money = max(money, rest.Money)
+		}
+	}
+	u.Money, u.UnpricedTokens = money, 0
+	if money <= 0 && (m.blind || whole.Money > 0) || !priced {
+		u.UnpricedTokens = counted.UnpricedTokens + max(0, u.Tokens()-counted.Tokens())
+	}
+	m.result, m.whole = &u, whole
 	m.checkLocked()
 }
 
@@ -233,6 +260,13 @@ func (m *meter) checkLocked() {
 	}
 }
 
+// conversation returns the usage of the whole conversation, as the agent has reported it last.
+func (m *meter) conversation() belay.ModelUsage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.whole
+}
+
 // exceeded returns the error of a job that exceeds its limit.
 func (m *meter) exceeded() error {
 	m.mu.Lock()
@@ -277,7 +311,7 @@ func spent(ctx context.Context, since belay.Token) (belay.ModelUsage, error) {
 			if from = c.N + 1; c.Token < since || c.Token >= workflow.Token(ctx) {
 				continue
 			}
-			text := append(rest[c.Token], c.Data...)
+			text := slices.Concat(rest[c.Token], c.Data)
 			for {
 				line, after, whole := strings.Cut(string(text), "\n")
 				if !whole {
@@ -440,6 +474,9 @@ func (r *Answer) charge(ctx context.Context, s *saver, turns int) error {
 		}
 	}
 	r.OverCost = m.exceeded() != nil
+	if whole := m.conversation(); whole != (belay.ModelUsage{}) {
+		r.Conversation = &whole
+	}
 	err := s.charge(ctx)
 	if belay.CodeOf(err) == belay.CodeLeaseLost {
 		return nil // the next run charges it

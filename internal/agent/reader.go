@@ -340,6 +340,7 @@ func (r *reader) result(m *message) {
 	for _, u := range m.Models {
 		models = models.Add((&tokenCounts{u.Input, u.Created, u.FromRead, u.Output}).usage())
 	}
+	own := all
 	all = largest(all, models)
 	u := Usage{
 		InputTokens: all.InputTokens, OutputTokens: all.OutputTokens, CacheReadTokens: all.CacheReadTokens,
@@ -349,7 +350,7 @@ func (r *reader) result(m *message) {
 		u.CostUSD, all.Money = max(0, *m.CostUSD), belay.USDOf(*m.CostUSD)
 	}
 	r.usage, r.turns = &u, m.Turns
-	r.meter.ended(all, m.CostUSD != nil)
+	r.meter.ended(own, all, m.CostUSD != nil)
 	r.tell(Progress{Kind: "result", Name: m.Subtype})
 }
 

@@ -98,6 +98,7 @@ func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
 	}
 	c := &agent.Continued{
 		Job: x.ID, First: x.ID, Session: a.Session, Commit: a.Commit, Branch: a.Branch, Changes: a.Changes,
+		Usage: a.Conversation,
 	}
 	if p.Continues != nil {
 		c.First = p.Continues.First
