@@ -185,11 +185,7 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	}
 	askWebhooks(ask, text, bytes)
 	askTargets(ask)
-	ask("agent", hostileText, "--repo", hostileText)
-	ask("agent", "reply", id, hostileText)
-	ask("agent", "answer", id, hostileText)
-	ask("agent", "ask", hostileText)
-	ask("mcp")
+	askAgents(ask, id)
 	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)
@@ -279,6 +275,15 @@ func askWebhooks(ask func(...string), text, bytes string) {
 		}
 		ask("webhooks", "resume", name, "--reason", hostileText)
 	}
+}
+
+// askAgents runs the commands for agents with hostile texts.
+func askAgents(ask func(...string), id string) {
+	ask("agent", hostileText, "--repo", hostileText)
+	ask("agent", "reply", id, hostileText)
+	ask("agent", "answer", id, hostileText)
+	ask("agent", "ask", hostileText)
+	ask("mcp")
 }
 
 // askTargets runs the commands for targets of notifications.
