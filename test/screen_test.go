@@ -186,7 +186,6 @@ func TestNoControlCharactersReachAScreen(t *testing.T) {
 	askWebhooks(ask, text, bytes)
 	askTargets(ask)
 	askAgents(ask, id)
-	ask("retry", hostileText)
 	ask("signal", id, hostileText, "--payload", bytes)
 	ask("lock", "steal", id, "--reason", hostileText)
 	ask("lock", "exec", id, "--owner", hostileText, "--", "true")
@@ -277,13 +276,14 @@ func askWebhooks(ask func(...string), text, bytes string) {
 	}
 }
 
-// askAgents runs the commands for agents with hostile texts.
+// askAgents runs the commands for agents, and the command that repeats a job, with hostile texts.
 func askAgents(ask func(...string), id string) {
 	ask("agent", hostileText, "--repo", hostileText)
 	ask("agent", "reply", id, hostileText)
 	ask("agent", "answer", id, hostileText)
 	ask("agent", "ask", hostileText)
 	ask("mcp")
+	ask("retry", hostileText)
 }
 
 // askTargets runs the commands for targets of notifications.
