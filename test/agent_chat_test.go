@@ -112,27 +112,21 @@ func TestMessagesBecomeAPrompt(t *testing.T) {
 	a.stop()
 }
 
-// Rule: the server answers a chat with 422 and the reason if the agent fails, and with 503 if the wait for a
-// slot and the work together take longer than allowed. After that answer, no process of the chat
-// runs.
+// Rule: the server answers a chat with 422 and the reason if the agent fails, or if the wait for a slot and the work
+// together take longer than allowed. After that answer, no process of the chat runs.
 func TestAFailedChatIsAnsweredWithTheReason(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	a := p.assisted([]string{"MAX_CONCURRENCY=1"}, "--agent-chat-timeout", "3s", "--agent-grace", "100ms")
 	refused := func(got answer, why string) {
 		t.Helper()
-		if got.status != http.StatusServiceUnavailable || !strings.Contains(got.string("error", "message"), why) ||
-			got.string("error", "type") != "server_error" || got.header.Get("Retry-After") == "" ||
+		if got.status != http.StatusUnprocessableEntity || !strings.Contains(got.string("error", "message"), why) ||
+			got.string("error", "code") != "agent_failed" || got.header.Get("Retry-After") != "" ||
 			got.header.Get("X-Should-Retry") != "false" {
 			t.Errorf("%d %v %s", got.status, got.header, got.text)
 		}
 	}
-	if got := a.call("POST", completions, chatOf("fail 3")); got.status != http.StatusUnprocessableEntity ||
-		got.string("error", "code") != "agent_failed" || got.header.Get("Retry-After") != "" ||
-		got.header.Get("X-Should-Retry") != "false" ||
-		!strings.Contains(got.string("error", "message"), "exit code 3") {
-		t.Errorf("%d %v %s", got.status, got.header, got.text)
-	}
+	refused(a.call("POST", completions, chatOf("fail 3")), "exit code 3")
 	held := a.ask(a.hold("held"))
 	a.holds("held")
 	late := a.call("POST", completions, chatOf("never"))

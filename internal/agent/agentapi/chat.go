@@ -160,12 +160,12 @@ func (c *chat) end(ctx context.Context) (*belay.Execution, error) {
 // late returns the error for a chat that took longer than ChatTimeout.
 func (c *chat) late() error {
 	message := "the chat took longer than " + c.o.ChatTimeout.String()
-	if c.keyed {
-		message += "; its job continues: send the request again with the same Idempotency-Key"
-	} else {
+	if !c.keyed { // a repeated request would start the agent from the beginning
 		c.noRetry()
 		c.drop(c.r.Context(), c.id, message)
+		return agentFailure(message)
 	}
+	message += "; its job continues: send the request again with the same Idempotency-Key"
 	return &belay.Error{Code: belay.CodeUnavailable, Message: message, RetryAfter: retryAfter}
 }
 
