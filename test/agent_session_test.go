@@ -245,3 +245,24 @@ func TestClaudeFromAPromptToABranch(t *testing.T) {
 	}
 	a.stop()
 }
+
+// Rule: belay watch shows the tools that an agent uses, its reports and its questions as they happen, and belay ls the
+// first line of its prompt.
+func TestWatchShowsTheToolsOfAnAgent(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + smallAgent(t, "--stream-json")}, "--agent-repo", p.repository())
+	id := a.ask("report half done\nedit notes.txt hello\nask May I end?")
+	w := p.start(p.command("watch", id))
+	until(t, "watch shows the question", func() bool { return strings.Contains(w.out.String(), "May I end?") })
+	for _, want := range []string{"report", "half done", "tool", `Edit {"file": "notes.txt"}`} {
+		if !strings.Contains(w.out.String(), want) {
+			t.Errorf("watch does not show %q: %s", want, w.out.String())
+		}
+	}
+	p.belay("ls").want(0).showing("report half done")
+	p.belay("agent", "answer", id, "yes").want(0)
+	w.wait(patience).want(0)
+	a.wantEnd(id, "completed", 0.0)
+	a.stop()
+}

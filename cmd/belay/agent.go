@@ -267,7 +267,13 @@ func (a *app) prompting(ctx context.Context, f *agentFlags,
 // attend shows what the agent of a job does until the job has ended, and then prints its answer.
 func (a *app) attend(ctx context.Context, s *client.Client, id belay.ExecutionID) error {
 	var asked int
-	progress := logCopy{w: &actions{app: a}, r: s, id: id, name: agent.ProgressLog}
+	progress := actionsOf(s, id, func(_ time.Time, kind, text string) error {
+		if kind == "question" {
+			return nil // showQuestion prints it with the command that answers it
+		}
+		_, err := fmt.Fprintf(a.err, "  %s\n", text)
+		return err
+	})
 	for {
 		x, err := s.Execution(ctx, id)
 		if err == nil {
@@ -373,10 +379,18 @@ func (a *app) showAnswer(x *belay.Execution) error {
 	return exitCode(1)
 }
 
-// actions prints each line of progress that is written to it.
+// actions shows each tool that an agent uses, and each line that it reports, from the lines of its
+// progress that are written to it.
 type actions struct {
-	*app
+	show func(kind, text string) error
 	rest []byte
+}
+
+// actionsOf returns a copy of the progress of an agent's execution that shows its actions.
+func actionsOf(r reader, id belay.ExecutionID, show func(at time.Time, kind, text string) error) *logCopy {
+	l := &logCopy{r: r, id: id, name: agent.ProgressLog}
+	l.w = &actions{show: func(kind, text string) error { return show(l.at, kind, text) }}
+	return l
 }
 
 // Write implements [io.Writer].
@@ -392,11 +406,16 @@ func (w *actions) Write(p []byte) (int, error) {
 		if json.Unmarshal([]byte(line), &action) != nil {
 			continue
 		}
+		text := action.Text
 		switch action.Kind {
 		case "tool":
-			fmt.Fprintf(w.err, "  %s %s\n", screen.Line(action.Name), screen.Line(firstOf(action.Text)))
-		case "report":
-			fmt.Fprintf(w.err, "  %s\n", screen.Line(action.Text))
+			text = action.Name + " " + text
+		case "report", "question":
+		default:
+			continue
+		}
+		if err := w.show(action.Kind, screen.Line(firstOf(text))); err != nil {
+			return 0, err
 		}
 	}
 }

@@ -48,7 +48,8 @@ type logCopy struct {
 	r      reader
 	id     belay.ExecutionID
 	name   string
-	next   int64 // the number of the next chunk
+	next   int64     // the number of the next chunk
+	at     time.Time // when the chunk that is being written was stored
 	found  bool
 	failed error // the error of w
 }
@@ -88,6 +89,7 @@ func (l *logCopy) copy(ctx context.Context) error {
 			if k.N != l.next && l.next > 0 {
 				fmt.Fprintf(l.w, "\n… %d chunks of the middle were not kept …\n", k.N-l.next)
 			}
+			l.at = k.At
 			if _, err := l.w.Write(k.Data); err != nil {
 				l.failed = err
 				return err

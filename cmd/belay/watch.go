@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent"
 	"github.com/belaydev/belay/internal/definition/tasks"
 	"github.com/belaydev/belay/internal/screen"
 )
@@ -30,7 +31,8 @@ func (a *app) watchCommand() *cobra.Command {
 			"wait that is under way, or one that saved nothing, such as a failed try. With -o json each event is one line\n" +
 			"of JSON. To continue an earlier list, give the seq of its last event to --after.\n\n" +
 			"Of a document belay prints the progress of the tasks instead: a line when a task starts, waits or ends.\n" +
-			"With --events, --after or -o json it prints the events.\n\n" +
+			"With --events, --after or -o json it prints the events. Of an agent it also prints the tools that the agent\n" +
+			"uses, its reports and its questions.\n\n" +
 			"Without an ID, print the states of all executions that match the flags, and then every change of state,\n" +
 			"until you press Ctrl-C. An execution is printed once more when it stops to match. If changes may be\n" +
 			"missing, belay says so and prints the present states. If no process runs the engine of the data\n" +
@@ -88,6 +90,9 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 	}
 	var away outage
 	var current stepLines
+	actions := actionsOf(r, id, func(at time.Time, kind, text string) error {
+		return a.watchLine("", at, kind, text)
+	})
 	for {
 		events, err := r.Events(c.Context(), belay.EventQuery{
 			Execution: id, After: after, Wait: a.watchWait(&e), Data: e.Workflow == belay.BulkWorkflow,
@@ -102,6 +107,11 @@ func (a *app) watch(c *cobra.Command, r reader, id belay.ExecutionID, after int6
 			return err
 		}
 		away = outage{}
+		if e.Workflow == agent.Prompted && a.output != "json" {
+			if err := actions.copy(c.Context()); err != nil {
+				return err
+			}
+		}
 		for i := range events {
 			ev := &events[i]
 			after = ev.Seq
