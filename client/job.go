@@ -49,7 +49,7 @@ func (c *Client) Reply(ctx context.Context, job belay.ExecutionID, p Prompt) (be
 }
 
 // Answer answers the newest question of the agent that runs the job. It returns CodeConflict if the
-// agent has not asked or the job has ended.
+// agent has not asked, the job has ended, or the question has another answer already.
 func (c *Client) Answer(ctx context.Context, job belay.ExecutionID, text string) error {
 	r := request{
 		op: "answer job " + job.String(), method: http.MethodPost, path: "/jobs/" + job.String() + "/answer",

@@ -174,9 +174,12 @@ func TestAnAgentAsksWithACommand(t *testing.T) {
 		a := p.assisted([]string{`BELAY_AGENT_COMMAND=["sh","-c",` + jsonText(script) + `,"sh","{{prompt}}"]`},
 			"--agent-repo", p.repository())
 		id := a.ask("work")
-		for _, text := range []string{"red", "large"} {
-			until(t, "the job waits", func() bool { return a.job(id).string("status") == "waiting" })
+		for i, text := range []string{"red", "large"} {
+			until(t, "the job waits", func() bool { return a.job(id).at("question", "number") == float64(i+1) })
 			p.belay("agent", "answer", id, text).want(0)
+			if i == 0 {
+				a.want(http.StatusConflict, "POST", "/jobs/"+id+"/answer", `{"answer":"blue","question":1}`)
+			}
 		}
 		if got := a.wantEnd(id, "completed", 0.0); got.string("result") != "red large\nbegun\n" {
 			t.Errorf("%s", got.text)

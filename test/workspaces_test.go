@@ -168,7 +168,7 @@ func TestWorkspacesRefusals(t *testing.T) {
 	p.belay("workspaces", "salvage", "ex_nonsense").want(64)
 	p.belay("workspaces", "salvage").want(64)
 	p.belay("workspaces", "restore", "one").want(64).saying("a directory")
-	p.belay("workspaces", "tidy").want(64).saying("ls, salvage, restore and gc")
+	p.belay("workspaces", "tidy").want(64).saying("ls, salvage, restore, apply and gc")
 	p.run("--repo", "none", "--key", "empty", "--", "true").want(0)
 	p.belay("workspaces", "salvage", "nosuch").want(66)
 	p.belay("workspaces", "salvage", "empty").want(66).saying("has no work: it changed nothing")

@@ -115,7 +115,7 @@ func (a *app) agentAnswerCommand() *cobra.Command {
 		Use:   "answer ID TEXT",
 		Short: "Answer the question of an agent",
 		Long: `Answer the newest question of the agent that runs the job; belay agent and belay get show the
-question. If a question is answered twice, the first answer counts.`,
+question. The first answer counts; another answer to the same question is refused.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := textOf(c.InOrStdin(), args[1])

@@ -60,7 +60,7 @@ export class Jobs {
     return accepted.job_id;
   }
 
-  /** answer answers the newest question of the agent of a job. If a question is answered twice, the first answer counts. */
+  /** answer answers the newest question of the agent of a job. Another answer to the same question is refused. */
   async answer(id: string, text: string): Promise<void> {
     await answer(this.#api.POST("/jobs/{id}/answer", { params: { path: { id } }, body: { answer: text } }));
   }

@@ -130,7 +130,7 @@ export interface paths {
         put?: never;
         /**
          * Answer the question of an agent
-         * @description The job continues with the answer. If a question is answered twice, the first answer counts.
+         * @description The job continues with the answer. Another answer to the same question is refused.
          */
         post: operations["answerJob"];
         delete?: never;

@@ -126,8 +126,8 @@ func (d *endpoint) continuedBy(ctx context.Context, id belay.ExecutionID) error 
 
 var errLongKey = &belay.Error{Code: belay.CodeMalformed, Message: "an Idempotency-Key has 200 bytes at most"}
 
-// answer delivers the answer of a person to the question of an agent. If a question is answered
-// twice, the first answer counts.
+// answer delivers the answer of a person to the question of an agent. The first answer counts: the
+// same answer again changes nothing, and another answer is refused.
 func (d *endpoint) answer(w http.ResponseWriter, r *http.Request) {
 	var body HumanAnswer
 	err := decode(r, true, &body)
@@ -167,9 +167,13 @@ func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanA
 	if err != nil {
 		return err
 	}
-	return d.b.Signal(ctx, belay.SignalRequest{
+	err = d.b.Signal(ctx, belay.SignalRequest{
 		Execution: x.ID, Name: q.Signal(), Payload: text, Op: wire.OpOf(x.ID.String() + " " + q.Signal()),
 	})
+	if belay.CodeOf(err) == belay.CodeIdempotencyMismatch {
+		return &belay.Error{Code: belay.CodeConflict, Message: "the question has been answered already, in another way"}
+	}
+	return err
 }
 
 // question returns the newest question of a job; nil if the agent has not asked any.

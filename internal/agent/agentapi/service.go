@@ -140,7 +140,7 @@ func (s *Service) Routes(stopping <-chan struct{}) []httpapi.Route {
 			ID: "answerJob", Method: http.MethodPost, Path: "/jobs/{id}/answer",
 			Summary: "Answer the question of an agent",
 			Scopes:  submit,
-			Doc:     "The job continues with the answer. If a question is answered twice, the first answer counts.",
+			Doc:     "The job continues with the answer. Another answer to the same question is refused.",
 			Request: reflect.TypeFor[answerParameters](), Headers: reflect.TypeFor[acceptedHeaders](),
 			Body: reflect.TypeFor[HumanAnswer](), Answer: accepted, Status: http.StatusAccepted,
 			Also: []int{http.StatusConflict}, Handler: d.answer,
