@@ -248,7 +248,8 @@ func TestAnIdleServerCostsAlmostNothing(t *testing.T) {
 	f.members[0].proc.after(watched)
 	spent, n := cpuTime(t, pids...)-cpu, transactions(t, srv, f.url)-done
 	t.Logf("%s of processor time and %d transactions in %s, of two servers", spent, n, watched)
-	if most := 2 * int(watched/time.Second); n >= most {
+	// the statistics at the begin can be late by a few transactions of the settling
+	if most := 2*int(watched/time.Second) + 4; n >= most {
 		t.Errorf("%d transactions in %s", n, watched)
 	}
 	if most := 2 * watched / 100; spent > most {
