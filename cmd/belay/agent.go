@@ -148,6 +148,9 @@ it is called with the same question.`,
 				return errNoDesk
 			}
 			text, err := desk.Ask(c.Context(), path, args[0])
+			if c.Context().Err() != nil { // the job ends and waits for the answer
+				return exitCode(130)
+			}
 			if err == nil {
 				fmt.Fprintln(a.out, text)
 			}

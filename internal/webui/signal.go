@@ -131,7 +131,7 @@ func (p *pages) signalForm(w http.ResponseWriter, r *http.Request, a *action, e 
 		kind := "yes"
 		if form.Get("approval") == answering {
 			kind = answering
-			f.Heading, f.Button = "Answer the agent", "Answer"
+			f.Heading, f.Button, f.About = "Answer the agent", "Answer", "The job continues with the answer."
 		}
 		f.Hidden = append(f.Hidden, field{Name: "approval", Value: kind})
 	}
