@@ -138,6 +138,11 @@ func (w *walker) conversation(job string) {
 	for !strings.Contains(string(w.do("GET", asks, "").body), `"question":{"number":1,"text":"May I?"}`) {
 		<-look.C
 	}
+	w.step(200, "GET", "/jobs?status=waiting", "")
+	list := string(w.do("GET", "/jobs?status=waiting", "").body)
+	if !strings.Contains(list, strings.TrimPrefix(asks, "/jobs/")) {
+		w.t.Error("the list of waiting jobs does not have the job that asks")
+	}
 	w.step(409, "POST", asks+"/prompt", `{"prompt": "x"}`)
 	w.step(409, "POST", asks+"/answer", `{"answer": "yes", "question": 2}`)
 	w.step(422, "POST", asks+"/answer", `{"answer": ""}`)

@@ -3767,7 +3767,7 @@ export interface components {
              */
             started_at: string | null;
             /** @enum {string} */
-            status: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+            status: "queued" | "waiting" | "running" | "completed" | "failed" | "timeout" | "error";
             /** @description The first line of the prompt, at most 80 characters. */
             title?: string;
         };

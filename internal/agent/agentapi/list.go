@@ -14,7 +14,7 @@ import (
 // JobSummary is a job in a list.
 type JobSummary struct {
 	JobID      belay.ExecutionID `json:"job_id" doc:"The id of the job and of its execution."`
-	Status     string            `json:"status" enum:"queued,running,completed,failed,timeout,error"`
+	Status     string            `json:"status" enum:"queued,waiting,running,completed,failed,timeout,error"`
 	Title      string            `json:"title,omitempty" doc:"The first line of the prompt, at most 80 characters."`
 	Repo       string            `json:"repo,omitempty"`
 	Ref        string            `json:"ref,omitempty"`
@@ -35,8 +35,8 @@ type JobList struct {
 
 // statesOf are the states of jobs of each status. The ends of jobs that have failed differ in more than their states.
 var statesOf = map[string][]belay.State{
-	Queued:  {belay.Pending, belay.Scheduled, belay.Waiting, belay.Paused},
-	Running: {belay.Running}, Completed: {belay.Succeeded}, Failed: {belay.Failed}, Timeout: {belay.Failed},
+	Queued:  {belay.Pending, belay.Scheduled, belay.Paused},
+	Waiting: {belay.Waiting}, Running: {belay.Running}, Completed: {belay.Succeeded}, Failed: {belay.Failed}, Timeout: {belay.Failed},
 	Errored: {belay.Failed, belay.Cancelled},
 }
 
@@ -59,7 +59,7 @@ func listOf(q url.Values) (l listQuery, err error) {
 	}
 	if l.status = q.Get("status"); l.status != "" {
 		if l.States = statesOf[l.status]; l.States == nil {
-			return l, bad("status must be queued, running, completed, failed, timeout or error")
+			return l, bad("status must be queued, waiting, running, completed, failed, timeout or error")
 		}
 	}
 	if repo := q.Get("repo"); repo != "" {

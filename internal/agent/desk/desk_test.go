@@ -88,7 +88,7 @@ func TestAQuestionEndsWithTheDesk(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-ended; err == nil {
-		t.Error("a question was answered that nobody has answered")
+		t.Error("the question got an answer, although no person gave one")
 	}
 	if _, err := Ask(t.Context(), d.Path(), "known"); err == nil {
 		t.Error("a closed desk answers")
