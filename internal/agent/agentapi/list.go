@@ -36,7 +36,8 @@ type JobList struct {
 // statesOf are the states of jobs of each status. The ends of jobs that have failed differ in more than their states.
 var statesOf = map[string][]belay.State{
 	Queued:  {belay.Pending, belay.Scheduled, belay.Paused},
-	Waiting: {belay.Waiting}, Running: {belay.Running}, Completed: {belay.Succeeded}, Failed: {belay.Failed}, Timeout: {belay.Failed},
+	Waiting: {belay.Waiting}, Running: {belay.Running}, Completed: {belay.Succeeded},
+	Failed: {belay.Failed}, Timeout: {belay.Failed},
 	Errored: {belay.Failed, belay.Cancelled},
 }
 
