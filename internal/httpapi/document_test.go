@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -261,6 +262,42 @@ func (d *document) checkBody(method, path, body string) {
 	}
 	if err := d.validate(media["schema"], []byte(body)); err != nil {
 		d.t.Errorf("%s %s: the body %s: %v", r.method, r.path, body, err)
+	}
+}
+
+// checkQuery checks the parameters in the query of a request.
+func (d *document) checkQuery(method, path string) {
+	d.t.Helper()
+	r, ok := d.route(method, path)
+	target, err := url.Parse(path)
+	if !ok || err != nil {
+		return
+	}
+	known := make(map[string]map[string]any)
+	all, _ := r.operation["parameters"].([]any)
+	for _, p := range all {
+		if p, _ := d.resolve(p); p["in"] == "query" {
+			known[p["name"].(string)], _ = d.resolve(p["schema"])
+		}
+	}
+	for name, values := range target.Query() {
+		schema, ok := known[name]
+		if !ok {
+			d.t.Errorf("%s %s has no parameter %s in the document", r.method, r.path, name)
+			continue
+		}
+		if schema["type"] == "array" {
+			schema, _ = d.resolve(schema["items"])
+		}
+		for _, value := range values {
+			text := []byte(value)
+			if schema["type"] == "string" {
+				text, _ = json.Marshal(value)
+			}
+			if err := d.validate(schema, text); err != nil {
+				d.t.Errorf("%s %s: the parameter %s=%s: %v", r.method, r.path, name, value, err)
+			}
+		}
 	}
 }
 

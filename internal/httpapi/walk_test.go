@@ -24,6 +24,7 @@ type walker struct {
 func (w *walker) step(status int, method, path, body string, h ...string) map[string]any {
 	w.t.Helper()
 	if status < 300 {
+		w.doc.checkQuery(method, path)
 		w.doc.checkBody(method, path, body)
 	}
 	a := w.do(method, path, body, h...)

@@ -6158,13 +6158,13 @@ export interface operations {
                 /** @description The field next of the previous page. */
                 cursor?: string;
                 /** @description name=value or name:value; may be repeated: a job must have all of them. */
-                "label,explode"?: string[];
+                label?: string[];
                 /** @description 20, unless said otherwise. */
                 limit?: number;
                 /** @description Only jobs of this repository, as their requests named it. */
                 repo?: string;
                 /** @description Only jobs with this status. */
-                status?: "queued" | "running" | "completed" | "failed" | "timeout" | "error";
+                status?: "queued" | "waiting" | "running" | "completed" | "failed" | "timeout" | "error";
             };
             header?: never;
             path?: never;

@@ -9,9 +9,9 @@ type (
 		Key string `header:"Idempotency-Key" maxLength:"200" doc:"A repeat finds the first job."`
 	}
 	listParameters struct {
-		Status string   `query:"status" enum:"queued,running,completed,failed,timeout,error" doc:"Only jobs with this status."`
+		Status string   `query:"status" enum:"queued,waiting,running,completed,failed,timeout,error" doc:"Only jobs with this status."`
 		Repo   string   `query:"repo" maxLength:"200" doc:"Only jobs of this repository, as their requests named it."`
-		Labels []string `query:"label,explode" doc:"name=value or name:value; may be repeated: a job must have all of them."`
+		Labels []string `query:"label" doc:"name=value or name:value; may be repeated: a job must have all of them."`
 		Cursor string   `query:"cursor" maxLength:"200" doc:"The field next of the previous page."`
 		Limit  int      `query:"limit" minimum:"1" maximum:"100" doc:"20, unless said otherwise."`
 	}
