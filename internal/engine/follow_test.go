@@ -133,12 +133,23 @@ func short(t testing.TB, servers []belay.Backend, n int) belay.ExecutionID {
 
 var whole = []belay.State{belay.Pending, belay.Running, belay.Succeeded}
 
-// sawAll waits until the follower has seen the three changes of each execution.
-func (w *watcher) sawAll(ids []belay.ExecutionID) {
-	w.t.Helper()
-	w.until("all changes", func() bool { return len(w.Changes) >= 3*len(ids) })
+// causes returns the causes of the snapshots that the follower got.
+func (w *watcher) causes() []belay.SnapshotCause {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return slices.Clone(w.Snapshots)
+}
+
+// sawAll waits until the follower has seen the three changes of each execution. It returns false if the follower
+// got another snapshot.
+func (w *watcher) sawAll(ids []belay.ExecutionID) bool {
+	w.t.Helper()
+	w.until("all changes", func() bool { return len(w.Changes) >= 3*len(ids) || len(w.Snapshots) > 1 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.Snapshots) > 1 {
+		return false
+	}
 	seen := make(map[belay.ExecutionID][]belay.State)
 	for i := range w.Changes {
 		seen[w.Changes[i].Execution] = append(seen[w.Changes[i].Execution], w.Changes[i].State)
@@ -148,30 +159,43 @@ func (w *watcher) sawAll(ids []belay.ExecutionID) {
 			w.t.Errorf("%s: changes %v", id, seen[id])
 		}
 	}
-	if len(w.Snapshots) != 1 || len(w.Known) != 0 {
-		w.t.Errorf("snapshots %v; %d executions match", w.Snapshots, len(w.Known))
+	if len(w.Known) != 0 {
+		w.t.Errorf("%d executions match", len(w.Known))
 	}
+	return true
 }
 
 // Followers at two servers see every change of every execution, in order, although each of the three changes
-// of an execution is committed by another server than the change before it.
+// of an execution is committed by another server than the change before it. A follower may get a snapshot
+// instead if the hints of a server take longer than 2 s on a busy machine; the test then tries again.
 func TestFollowersSeeTheChangesOfAllServers(t *testing.T) {
 	a, b := two(t)
 	servers := []belay.Backend{a, b}
-	far := watch(t, a, belay.StatusQuery{Workflow: "w"}).begun()
-	near := watch(t, b, belay.StatusQuery{Workflow: "w", Labels: map[string]string{"n": "7"}}).begun()
-	var ids []belay.ExecutionID
-	for n := range 60 {
-		ids = append(ids, short(t, servers, n))
+	var far *watcher
+	for round := 1; ; round++ {
+		far = watch(t, a, belay.StatusQuery{Workflow: "w"}).begun()
+		near := watch(t, b, belay.StatusQuery{Workflow: "w", Labels: map[string]string{"n": "7"}}).begun()
+		var ids []belay.ExecutionID
+		for n := range 60 {
+			ids = append(ids, short(t, servers, n))
+		}
+		if far.sawAll(ids) && near.sawAll(ids[7:8]) {
+			break
+		}
+		if round == 5 {
+			t.Fatalf("a follower got snapshots in each of %d rounds: %v, %v", round, far.causes(), near.causes())
+		}
+		far.end()
+		near.end()
 	}
-	far.sawAll(ids)
-	near.sawAll(ids[7:8])
 	third := start(t, a.url, withHints, pollRarely) // begins while others follow
 	third.heard(t, a)
 	for n := range 30 {
 		short(t, []belay.Backend{a, b, third}, n)
 	}
-	far.until("the changes of the third server", func() bool { return len(far.Known) == 0 && len(far.Changes) > 200 })
+	far.until("the changes of the third server", func() bool {
+		return len(far.Known) == 0 && (len(far.Changes) > 200 || len(far.Snapshots) > 1)
+	})
 }
 
 // A follower gets a snapshot if changes of another server may be missing: because the connection for hints
@@ -224,7 +248,9 @@ func TestASlowFollowerGetsASnapshot(t *testing.T) {
 		ids = append(ids, id)
 		fast.until("the end", func() bool { return slices.Equal(fast.Of(id), whole) })
 	}
-	fast.sawAll(ids)
+	if !fast.sawAll(ids) {
+		t.Errorf("the fast follower got snapshots %v", fast.causes())
+	}
 	left := must[[]belay.Submitted](t)(e.Submit(t.Context(), belay.Submission{Workflow: "left"}))[0].ID
 	close(slow.wait)
 	slow.until("the true states", func() bool {
@@ -362,7 +388,9 @@ func TestFollowersNeedNoSnapshotIfNothingWasWritten(t *testing.T) {
 		t.Fatalf("the submission got %v", out[0])
 	}
 	s.now.Store(false)
-	w.sawAll([]belay.ExecutionID{short(t, []belay.Backend{e}, 1)})
+	if !w.sawAll([]belay.ExecutionID{short(t, []belay.Backend{e}, 1)}) {
+		t.Errorf("snapshots %v", w.causes())
+	}
 }
 
 // Followers see that an execution is submitted again after it was deleted, also right after a snapshot that

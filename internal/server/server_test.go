@@ -166,15 +166,30 @@ func (r *running) submit(c *http.Client) string {
 	return x.ID
 }
 
+// counted waits until the metrics have a text: a batch is counted after its callers have their answers.
+func (r *running) counted(c *http.Client, want string) {
+	r.t.Helper()
+	for over := time.Now().Add(soon); ; <-time.After(10 * time.Millisecond) {
+		status, text := r.do(c, http.MethodGet, "/metrics", "")
+		if status == http.StatusOK && strings.Contains(text, want) {
+			return
+		}
+		if time.Now().After(over) {
+			r.t.Fatalf("/metrics: %d without %s\n%s", status, want, text)
+		}
+	}
+}
+
 // A server answers the API, the probes, the metrics and the web UI on one port. After it has
 // stopped, it answers nothing.
 func TestAServerAnswersOnOnePortUntilItStops(t *testing.T) {
 	r := start(t, setup{})
 	c := http1(t)
 	id := r.submit(c)
+	r.counted(c, "belay_executions_submitted_total{")
 	for path, want := range map[string]string{
 		"/healthz": `"1.2.3"`, "/readyz": "ok", "/v1/executions/" + id: `"pending"`, "/openapi.json": `"openapi"`,
-		"/metrics": "belay_executions_submitted_total{", "/": "</html>", "/executions/" + id: id,
+		"/": "</html>", "/executions/" + id: id,
 		"/assets/belay.css": "{", "/overview": "</html>", "/executions": id, "/dead": "</html>", "/workers": "</html>",
 		"/queues": id, "/workflows": "</html>", "/schedules": "</html>", "/webhooks": "</html>",
 		"/notifications": "</html>", "/bulks": "</html>", "/start": "</html>", "/bulks/new?action=cancel": "</html>",
