@@ -141,6 +141,9 @@ func (b *book) kindsOf(s *story) []string {
 		if w := b.sessions[a.Worker]; w != nil {
 			kinds = append(kinds, "worker "+w.State.String())
 		}
+		if b.offeredCalmly(a) {
+			kinds = append(kinds, "offered calmly")
+		}
 	}
 	for i := range s.Events {
 		kinds = append(kinds, s.Events[i].Kind)

@@ -181,7 +181,7 @@ type vandalOfMessages struct {
 	vhost string
 	r     *rand.Rand
 	old   []message // messages of some time ago
-	calm  bool      // runs came by messages after the last fault
+	calm  bool      // a run came by a message far from all faults
 }
 
 // message is a message of Belay, as a forger would write it.

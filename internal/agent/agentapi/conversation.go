@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -23,6 +24,7 @@ type Reply struct {
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
 	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget of the new job."`
 	Push           *agent.PushTo   `json:"push,omitempty" doc:"Push the work to a branch when the agent has succeeded."`
+	MaxCost        *agent.MaxCost  `json:"max_cost,omitempty" doc:"The largest cost of the new job over all its runs: a job that exceeds it ends with an error, and its changes are kept."`
 }
 
 // HumanAnswer is the body of a request that answers the question of an agent.
@@ -42,12 +44,15 @@ func (d *endpoint) prompt(w http.ResponseWriter, r *http.Request) {
 	}
 	var got belay.Submitted
 	if err == nil {
-		got, err = d.reply(r.Context(), &x, &body, r.Header.Get("Idempotency-Key"))
+		got, err = d.Reply(r.Context(), &x, &body, r.Header.Get("Idempotency-Key"))
 	}
 	d.accepted(w, r, got, err)
 }
 
-func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, key string) (belay.Submitted, error) {
+// Reply submits a job that continues the conversation and the work of the job x, which must have ended. A repeated
+// call with the same key returns the first continuation. Reply returns CodeConflict if the job cannot be continued,
+// or if it was continued before with another key or message.
+func (s *Service) Reply(ctx context.Context, x *belay.Execution, body *Reply, key string) (belay.Submitted, error) {
 	if len(key) > belay.MaxName {
 		return belay.Submitted{}, errLongKey
 	}
@@ -57,9 +62,9 @@ func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, k
 	}
 	e := Execute{
 		Prompt: body.Prompt, Repo: last.Repo, Ref: last.Ref, TimeoutSeconds: body.TimeoutSeconds,
-		Metadata: body.Metadata, Push: body.Push,
+		Metadata: body.Metadata, Push: body.Push, MaxCost: body.MaxCost,
 	}
-	p, err := e.prompt(&d.o.Setup)
+	p, err := e.prompt(&s.o.Setup)
 	if err == nil {
 		p.Continues, err = continued(x, &last)
 	}
@@ -72,10 +77,14 @@ func (d *endpoint) reply(ctx context.Context, x *belay.Execution, body *Reply, k
 	}
 	// The idempotency key of the new execution belongs to the job that it continues, so the store
 	// accepts only one of two continuations.
-	got, err := d.accept(ctx, p, "continues "+x.ID.String(), d.o.Policy, body.Budget, x.Labels)
+	labels := maps.Clone(x.Labels)
+	if labels[LabelPrompt] == Title(last.Text) { // the new job has a title of its own
+		delete(labels, LabelPrompt)
+	}
+	got, err := s.accept(ctx, p, agent.ContinuationKey(x.ID), s.o.Policy, body.Budget, labels)
 	switch {
 	case belay.CodeOf(err) == belay.CodeIdempotencyMismatch, err == nil && got.Replayed && key == "":
-		return got, d.continuedBy(ctx, x.ID)
+		return got, s.continuedBy(ctx, x.ID)
 	}
 	return got, err
 }
@@ -107,9 +116,9 @@ func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
 }
 
 // continuedBy returns the error for a second continuation of a job.
-func (d *endpoint) continuedBy(ctx context.Context, id belay.ExecutionID) error {
-	page, err := d.b.Executions(ctx, belay.Filter{
-		Workflow: agent.Prompted, Key: "continues " + id.String(), Children: true, Limit: 1,
+func (s *Service) continuedBy(ctx context.Context, id belay.ExecutionID) error {
+	page, err := s.b.Executions(ctx, belay.Filter{
+		Workflow: agent.Prompted, Key: agent.ContinuationKey(id), Children: true, Limit: 1,
 	})
 	if err != nil {
 		return err
