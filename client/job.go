@@ -16,6 +16,10 @@ type Prompt struct {
 	// Repo is the repository to work on; empty for the server's repository. Ref is its branch, tag or
 	// commit; empty for its HEAD. A reply has the repository of its conversation.
 	Repo, Ref string
+	// Labels are the labels of the job; a reply has those of its conversation.
+	Labels map[string]string
+	// MaxCost is the largest cost of the job over all its runs; nil for the server's limit, which it can only lower.
+	MaxCost *MaxCost
 	// Push asks the server to push the work to a branch when the agent has succeeded; nil for no push.
 	Push *Push
 	// Timeout is the time limit of the agent, from its start; 0 for the server's time limit.
@@ -23,6 +27,13 @@ type Prompt struct {
 	// Key is the idempotency key: a repeated call with the same key returns the first job. If it is
 	// empty, a call makes a key of its own.
 	Key string
+}
+
+// MaxCost limits the cost of a job. A job that exceeds a limit ends with an error, and its changes are kept.
+type MaxCost struct {
+	// Tokens limits the tokens, and USD the money in US dollars; 0 for no limit.
+	Tokens int64     `json:"tokens,omitempty"`
+	USD    belay.USD `json:"usd,omitempty"`
 }
 
 // Push is a branch to which a server pushes the work of an agent.
@@ -44,7 +55,7 @@ func (c *Client) Ask(ctx context.Context, p Prompt) (belay.ExecutionID, error) {
 // Reply continues the conversation and the work of a job, which must have ended, and returns the id
 // of the new job. It returns CodeConflict if the job has not ended or was continued before.
 func (c *Client) Reply(ctx context.Context, job belay.ExecutionID, p Prompt) (belay.ExecutionID, error) {
-	p.Repo, p.Ref = "", ""
+	p.Repo, p.Ref, p.Labels = "", "", nil
 	return c.prompt(ctx, "reply to job "+job.String(), "/jobs/"+job.String()+"/prompt", p)
 }
 
@@ -76,12 +87,14 @@ func (c *Client) prompt(ctx context.Context, op, path string, p Prompt) (belay.E
 	}
 	var err error
 	r.body, err = body(r.op, struct {
-		Prompt  string          `json:"prompt"`
-		Repo    string          `json:"repo,omitempty"`
-		Ref     string          `json:"ref,omitempty"`
-		Push    *Push           `json:"push,omitempty"`
-		Timeout json.RawMessage `json:"timeout_seconds,omitempty"`
-	}{p.Text, p.Repo, p.Ref, p.Push, timeoutOf(p.Timeout)})
+		Prompt  string            `json:"prompt"`
+		Repo    string            `json:"repo,omitempty"`
+		Ref     string            `json:"ref,omitempty"`
+		Labels  map[string]string `json:"labels,omitempty"`
+		MaxCost *MaxCost          `json:"max_cost,omitempty"`
+		Push    *Push             `json:"push,omitempty"`
+		Timeout json.RawMessage   `json:"timeout_seconds,omitempty"`
+	}{p.Text, p.Repo, p.Ref, p.Labels, p.MaxCost, p.Push, timeoutOf(p.Timeout)})
 	if err != nil {
 		return got.Job, err
 	}

@@ -145,7 +145,7 @@ func wantUsage(t *testing.T, got answer, in, out int64, usd float64) {
 	}
 }
 
-// Rule: a job that exceeds its max_cost is ended with an error that says so.
+// Rule: a job that exceeds its max_cost is ended with an error that says so. A reply to it has a limit of its own.
 func TestAJobEndsAtItsMaxCost(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -159,7 +159,7 @@ func TestAJobEndsAtItsMaxCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + string(argv)})
+	a := p.assisted([]string{"BELAY_AGENT_COMMAND=" + string(argv)}, "--agent-repo", p.repository())
 	id := a.ask("one", `"max_cost":{"tokens":300}`)
 	got := a.ended(id)
 	if got.string("status") != "failed" ||
@@ -170,6 +170,26 @@ func TestAJobEndsAtItsMaxCost(t *testing.T) {
 	used := a.want(http.StatusOK, "GET", "/v1/usage", "")
 	if tokens, _ := used.at("total", "unpriced_tokens").(float64); tokens < 325 || tokens > 336 {
 		t.Errorf("%s", used.text)
+	}
+	r := p.belay("agent", "reply", "--max-tokens", "200", id, "two").want(1)
+	if !strings.Contains(r.err+r.out, "more than its max_cost of 200") {
+		t.Errorf("%s", r)
+	}
+	if used := a.want(http.StatusOK, "GET", "/jobs?label=team%3Dweb", ""); used.string("next") != "" ||
+		strings.Contains(used.text, "job_id") {
+		t.Errorf("%s", used.text)
+	}
+	r = p.belay("agent", "--max-tokens", "100", "--label", "team=web", "three").want(1)
+	if !strings.Contains(r.err+r.out, "more than its max_cost of 100") {
+		t.Errorf("%s", r)
+	}
+	a.want(http.StatusOK, "GET", "/jobs?label=team%3Dweb", "").says(t, `"title":"three"`)
+	titles := a.want(http.StatusOK, "GET", "/jobs", "")
+	titles.says(t, `"title":"two"`) // and not the title of the job that it continues
+	for _, flag := range []string{
+		"--max-tokens=-1", "--max-usd=-0.1", "--max-usd=nan", "--max-usd=1e-12", "--label=x",
+	} {
+		p.belay("agent", flag, "x").want(64)
 	}
 	for _, bad := range []string{`{}`, `{"tokens":-1}`, `{"usd":-0.5}`, `{"tokens":1e30}`, `"5"`} {
 		a.want(http.StatusUnprocessableEntity, "POST", "/execute", `{"prompt":"x","max_cost":`+bad+`}`)

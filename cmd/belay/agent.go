@@ -27,6 +27,9 @@ type agentFlags struct {
 	detach bool
 	push   bool
 	branch string
+	labels []string
+	tokens int64
+	usd    float64
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -61,6 +64,8 @@ the agent succeeded, 1 if it failed, 124 if it timed out and 130 if it was cance
 	c.Flags().StringVar(&f.prompt.Repo, "repo", "",
 		"the repository to work on, as `URL` or a path on the server; by default the server's repository")
 	c.Flags().StringVar(&f.prompt.Ref, "ref", "", "the branch, tag or commit to check out; by default HEAD")
+	c.Flags().StringSliceVar(&f.labels, "label", nil,
+		"a label of the job, as `name=value`, for lists and for belay usage")
 	c.AddCommand(a.agentReplyCommand(), a.agentAnswerCommand(), a.agentAskCommand(), a.agentReportCommand(),
 		a.agentCheckpointCommand())
 	return c
@@ -74,6 +79,10 @@ func (f *agentFlags) register(c *cobra.Command) {
 		"with --push: the `name` of the branch; by default belay/JOB, and {{job}} stands for the id of the job")
 	c.Flags().DurationVar(&f.prompt.Timeout, "timeout", 0,
 		"the time limit of the agent, from its start; 0 means the server's time limit")
+	c.Flags().Int64Var(&f.tokens, "max-tokens", 0,
+		"the largest `number` of tokens that the job may use; 0 means the server's limit, which it can only lower")
+	c.Flags().Float64Var(&f.usd, "max-usd", 0,
+		"the largest cost of the job in US dollars, as `amount`; 0 means the server's limit, which it can only lower")
 	c.Flags().StringVar(&f.prompt.Key, "key", "",
 		"an idempotency `key`: a second call with the same key finds the first job")
 }
@@ -248,6 +257,13 @@ func (a *app) prompting(ctx context.Context, f *agentFlags,
 	case f.branch != "":
 		return usage("--branch belongs to --push")
 	}
+	if err := f.limit(); err != nil {
+		return err
+	}
+	var err error
+	if f.prompt.Labels, err = pairs("label", f.labels); err != nil {
+		return err
+	}
 	return a.serving(ctx, func(s *client.Client) error {
 		id, err := submit(ctx, s)
 		if belay.CodeOf(err) == belay.CodeNotFound {
@@ -265,6 +281,23 @@ func (a *app) prompting(ctx context.Context, f *agentFlags,
 		fmt.Fprintf(a.err, "belay: job %s\n", id)
 		return a.attend(ctx, s, id)
 	})
+}
+
+// limit sets the largest cost of the job.
+func (f *agentFlags) limit() error {
+	switch {
+	case f.tokens < 0:
+		return usage("--max-tokens must not be negative")
+	case !(f.usd >= 0): // also NaN
+		return usage("--max-usd must not be negative")
+	case f.tokens == 0 && f.usd == 0:
+		return nil
+	}
+	f.prompt.MaxCost = &client.MaxCost{Tokens: f.tokens, USD: belay.USDOf(f.usd)}
+	if f.usd > 0 && f.prompt.MaxCost.USD == 0 {
+		return usage("--max-usd is below a billionth of a dollar")
+	}
+	return nil
 }
 
 // attend shows what the agent of a job does until the job has ended, and then prints its answer.

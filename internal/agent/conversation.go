@@ -34,9 +34,6 @@ type Continued struct {
 	Key string `json:"key,omitempty"`
 }
 
-// ContinuationKey returns the idempotency key of the job that continues a job.
-func ContinuationKey(job belay.ExecutionID) string { return "continues " + job.String() }
-
 // Question is a question of an agent to a person.
 type Question struct {
 	// Number is 1 for the first question of a job.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/webui"
 )
 
@@ -25,6 +26,7 @@ func twins(id string) []twin {
 			`{"action": "cancel", "filter": {"workflow": "none"}}`},
 		{"/executions/" + id + "/signal", "signal=x&mode=json", "POST", "/v1/executions/" + id + "/signal",
 			`{"name": "x"}`},
+		{"/executions/" + id + "/reply", "message=x", "POST", "/jobs/" + id + "/prompt", `{"prompt": "x"}`},
 		{"/executions/" + id + "/steal", "", "POST", "/v1/executions/" + id + "/lock/steal", `{"reason": "x"}`},
 		{"/executions/" + id + "/delete", "", "DELETE", "/v1/executions/" + id, ""},
 		{"/keys/create", "name=x&read=yes", "POST", "/v1/keys", `{"name": "x", "scopes": ["read"]}`},
@@ -82,7 +84,7 @@ func twins(id string) []twin {
 // A form needs the same scopes as the request to the API that does the same. A worker may drain itself over the API
 // only.
 func TestFormsNeedTheScopesOfTheirTwins(t *testing.T) {
-	r := start(t, setup{})
+	r := start(t, setup{agents: &agentapi.Options{}})
 	c := http1(t)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	id := r.submit(c)

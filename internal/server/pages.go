@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
 
+	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/agent/agentapi"
 	"github.com/belaydev/belay/internal/definition"
 	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/webui"
@@ -32,6 +35,26 @@ func (s *Server) activity() ([]webui.Minute, time.Time) {
 // visit tells the web UI who sends a request.
 func visit(r *http.Request, v httpapi.Visitor) *http.Request {
 	return webui.WithVisitor(r, webui.Visitor(v))
+}
+
+// conversations continues the conversations of agents for the pages.
+type conversations struct{ *agentapi.Service }
+
+// Reply implements [webui.Conversations].
+func (c conversations) Reply(ctx context.Context, x *belay.Execution, message, key string) (belay.ExecutionID, error) {
+	got, err := c.Service.Reply(ctx, x, &agentapi.Reply{Prompt: message}, key)
+	return got.ID, err
+}
+
+// Key implements [webui.Conversations].
+func (conversations) Key(job belay.ExecutionID) string { return agentapi.ContinuationKey(job) }
+
+// conversations returns nil if the server has no agent.
+func (s *Server) conversations() webui.Conversations {
+	if s.agents == nil {
+		return nil
+	}
+	return conversations{s.agents}
 }
 
 // inputOf describes the input of the text of a document for the forms of the web UI.

@@ -201,7 +201,7 @@ func (s *Server) api(b Engine, stopping <-chan struct{}) httpapi.Options {
 		Waiting: s.cfg.Limits.Waiting, Reading: s.reading, Extra: agents, Admit: admit, Language: language{},
 		Pages: webui.New(httpapi.Admitting(b, admit), webui.Options{
 			Version: s.opt.Version, Log: s.log, Tasks: documents.Tasks, Graph: plan, Input: inputOf, Narrate: narrate,
-			Activity: s.activity,
+			Activity: s.activity, Conversations: s.conversations(),
 		}),
 		Forms: forms(), Visit: visit,
 		Documents: documents,

@@ -68,6 +68,13 @@ var actions = []action{
 		offered: unended, // pages.signal makes the form and carries it out
 	},
 	{
+		name: replying, scope: belay.ScopeSubmit, label: "Reply",
+		about: "The agent gets the message in a new job, which continues the conversation and the work of this one. A job " +
+			"can be continued once.",
+		fields:  []field{{Name: "message", Kind: "text", Label: "Message", Rows: 8, Required: true}},
+		offered: canBeContinued,
+	},
+	{
 		name: "resume", scope: belay.ScopeOperate, label: "Resume",
 		done:  "The execution goes on.",
 		about: "The execution continues where it was paused.", fields: []field{reasonField},
@@ -192,10 +199,13 @@ type offer struct {
 var bulkActions = []string{"resume", "pause", "retry", "cancel", "delete"}
 
 // offers returns the actions that the visitor may take in the execution's state.
-func offers(ctx context.Context, e *belay.Execution) []offer {
+func (p *pages) offers(ctx context.Context, e *belay.Execution) []offer {
 	var all []offer
 	for i := range actions {
 		a := &actions[i]
+		if a.name == replying && p.options.Conversations == nil {
+			continue
+		}
 		forbidden := e.Workflow == belay.BulkWorkflow && !slices.Contains(bulkActions, a.name) // by the server
 		if visitorOf(ctx).allows(a.scope) && a.offered(e) && !forbidden {
 			all = append(all, offer{"/executions/" + e.ID.String() + "/" + a.name, a.label, a.danger})
@@ -372,6 +382,9 @@ func (p *pages) carryOut(ctx context.Context, a *action, e *belay.Execution, for
 	var op belay.OpID
 	if err := op.UnmarshalText([]byte(form.Get("op"))); err != nil || op.IsZero() {
 		return "", incomplete()
+	}
+	if a.name == replying {
+		return p.reply(ctx, e, form.Get("message"), op)
 	}
 	to := homeOf(e) + "?done=" + a.name
 	c := belay.Control{

@@ -124,7 +124,7 @@ func (p *pages) bulk(ctx context.Context, r *http.Request) (view, error) {
 	}
 	d := bulkPageFor(&e)
 	d.Done, d.Ended, d.Period = doneNote(r.URL.Query()), e.State.Terminal(), livePeriod
-	d.Offers = offers(ctx, &e)
+	d.Offers = p.offers(ctx, &e)
 	d.show(progress)
 	now := p.options.Now()
 	d.Terms = append(d.Terms, term{Name: "Started", Time: when(e.CreatedAt, now)})

@@ -84,7 +84,7 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	d := detailOf(&e, &why, now)
 	d.Owner = ownerOf(&e, sessions, now)
 	d.Remedies = remediesFor(ctx, &why)
-	d.Offers, d.Done = offers(ctx, &e), doneNote(r.URL.Query())
+	d.Offers, d.Done = p.offers(ctx, &e), doneNote(r.URL.Query())
 	if err := p.history(ctx, r.URL.Query(), &e, sessions, d); err != nil {
 		return view{}, err
 	}

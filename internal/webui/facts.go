@@ -22,7 +22,7 @@ func stateOf(e *belay.Execution) state {
 }
 
 // about returns the fact about an execution that a list shows: its error, the reason why it waits,
-// or the command that it runs.
+// the command that it runs, or the first line of its prompt.
 func about(e *belay.Execution) string {
 	switch {
 	case e.Error != nil:
@@ -36,7 +36,8 @@ func about(e *belay.Execution) string {
 		return e.Workflow
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		if k == "command" { // belay run sets this label to its command
+		// belay run sets the label command to its command, and a job of an agent has the first line of its prompt
+		if k == "command" || k == "prompt" && isJob(e) {
 			return line(e.Labels[k])
 		}
 	}

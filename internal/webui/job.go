@@ -23,7 +23,9 @@ const (
 )
 
 // jobWorkflows are the workflows whose executions are jobs: of an agent, and of commands.
-var jobWorkflows = []string{"agent", "command"}
+var jobWorkflows = []string{agentWorkflow, "command"}
+
+const agentWorkflow = "agent"
 
 func isJob(e *belay.Execution) bool { return slices.Contains(jobWorkflows, e.Workflow) }
 
@@ -34,7 +36,11 @@ type jobInput struct {
 	Repo    string         `json:"repo"`
 	Ref     string         `json:"ref"`
 	Timeout belay.Duration `json:"timeout"`
-	Steps   []struct {
+	// Continues names the job that this job continues.
+	Continues *struct {
+		Job belay.ExecutionID `json:"job"`
+	} `json:"continues"`
+	Steps []struct {
 		Name string   `json:"name"`
 		Argv []string `json:"argv"`
 	} `json:"steps"`
@@ -108,6 +114,7 @@ type jobPage struct {
 	Error        *payload
 	Question     *payload // the question for which the agent waits; nil if it does not wait
 	Answers      string   // the address of the form that answers it
+	Conversation conversation
 
 	Reload *reload // nil when the job has ended
 }
@@ -174,6 +181,9 @@ func (p *pages) job(ctx context.Context, r *http.Request) (view, error) {
 		if err := p.question(ctx, e.ID, d); err != nil {
 			return view{}, err
 		}
+	}
+	if d.Conversation, err = p.conversation(ctx, e, &in); err != nil {
+		return view{}, err
 	}
 	if d.Changes, err = p.changes(ctx, e, out.Changes); err != nil {
 		return view{}, err

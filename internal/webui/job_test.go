@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,25 @@ import (
 // jobs is a Backend with a job, whose logs and artifacts are in files. It counts the chunks that it has sent.
 type jobs struct {
 	*fake
-	files map[string][]string
-	sent  int
+	files   map[string][]string
+	sent    int
+	replies []string // of each reply, its job, message and key
+	refuse  error    // the error of a reply
+	after   []belay.Execution
+}
+
+func (*jobs) Key(job belay.ExecutionID) string { return "after " + job.String() }
+
+func (j *jobs) Reply(_ context.Context, job *belay.Execution, message, key string) (belay.ExecutionID, error) {
+	j.replies = append(j.replies, job.ID.String()+" "+message+" "+key)
+	return id(7), j.refuse
+}
+
+func (j *jobs) Executions(ctx context.Context, q belay.Filter) (belay.Page, error) {
+	if q.Key == j.Key(id(1)) && q.Workflow == "agent" && q.Limit == 1 {
+		return belay.Page{Executions: j.after}, nil
+	}
+	return j.fake.Executions(ctx, q)
 }
 
 const patchOfJob = "diff --git a/notes.txt b/notes.txt\n--- a/notes.txt\n+++ b/notes.txt\n@@ -1,2 +1,2 @@\n same\n" +
@@ -163,6 +181,78 @@ func percentAll(s string) string {
 		fmt.Fprintf(&b, "%%%02X", c)
 	}
 	return b.String()
+}
+
+// The page of an ended job leads to the jobs before and after it in its conversation. If there is none after it, the
+// page leads to the form of a reply. The form sends the message with a key that is the same if it is sent twice, and
+// goes to the page of the new job. A refused reply keeps the message.
+func TestRepliesToAnAgent(t *testing.T) {
+	at := here + id(1).String()
+	j := agentJob()
+	if a := get(t, j, at+"/job"); strings.Contains(a.body, at+"/reply") || strings.Contains(a.body, "Conversation") {
+		t.Error("a visitor without the scope submit is offered a reply")
+	}
+	page := send(t, j, by(at+"/job", nil, belay.ScopeSubmit))
+	if !strings.Contains(page.body, at+"/reply") {
+		t.Fatal("the page does not lead to the form of a reply")
+	}
+	form := send(t, j, by(at+"/reply", nil, belay.ScopeSubmit))
+	form.says("Reply", "Message")
+	op := form.root.class("act")[0].all("input")
+	values := url.Values{"message": {"go on\n"}}
+	for _, x := range op {
+		values.Set(x.attr["name"], x.attr["value"])
+	}
+	for range 2 {
+		got := send(t, j, by(at+"/reply", values, belay.ScopeSubmit))
+		if to := here + id(7).String() + "/job"; got.status != http.StatusSeeOther || got.header.Get("Location") != to {
+			t.Errorf("the reply: %d to %q", got.status, got.header.Get("Location"))
+		}
+	}
+	if want := id(1).String() + " go on\n " + values.Get("op"); len(j.replies) != 2 || j.replies[0] != want ||
+		j.replies[1] != want {
+		t.Errorf("the replies are %q", j.replies)
+	}
+	j.refuse = &belay.Error{Code: belay.CodeConflict, Message: "continued by another job"}
+	if got := send(t, j, by(at+"/reply", values, belay.ScopeSubmit)); got.status != http.StatusConflict {
+		t.Errorf("a refused reply: %d", got.status)
+	} else {
+		got.says("Continued by another job", "go on")
+	}
+	j.replies = nil
+	for _, r := range []*http.Request{
+		by(at+"/reply", values, belay.ScopeRead, belay.ScopeOperate),
+		by(at+"/reply", url.Values{"message": {" "}, "op": values["op"]}, belay.ScopeSubmit),
+		by(at+"/reply", url.Values{"message": {"go on"}}, belay.ScopeSubmit),
+	} {
+		if got := send(t, j, r); got.status < 400 || len(j.replies) > 0 {
+			t.Errorf("%s: %d", r.URL, got.status)
+		}
+	}
+
+	for _, title := range append([]string{"now the changelog"}, hostile...) {
+		j.after = []belay.Execution{{ID: id(8), Workflow: "agent", Labels: map[string]string{"prompt": title}}}
+		page = send(t, j, by(at+"/job", nil, belay.ScopeSubmit))
+		checkTame(t, page)
+		if strings.Contains(page.body, at+"/reply") || !strings.Contains(page.body, here+id(8).String()+"/job") {
+			t.Errorf("the page of a continued job offers a reply, or does not lead to the next job")
+		}
+	}
+	j.one.Input = []byte(`{"prompt": "more", "repo": "r", "continues": {"job": "` + id(6).String() + `"}}`)
+	if a := get(t, j, at+"/job"); !strings.Contains(a.body, here+id(6).String()+"/job") {
+		t.Error("the page does not lead to the job before it")
+	}
+	for _, change := range []func(e *belay.Execution){
+		func(e *belay.Execution) { e.State = belay.Running },
+		func(e *belay.Execution) { e.Output = []byte(`{"text": "the agent did not run"}`) },
+		func(e *belay.Execution) { e.Input = []byte(`{"prompt": "without a repository"}`) },
+	} {
+		j := agentJob()
+		change(j.one)
+		if a := send(t, j, by(at+"/job", nil, belay.ScopeSubmit)); strings.Contains(a.body, at+"/reply") {
+			t.Errorf("a reply is offered for %+v", j.one)
+		}
+	}
 }
 
 // The page of a job that waits shows the question of the agent, and leads to a form for the answer. Any question is

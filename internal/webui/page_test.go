@@ -219,6 +219,9 @@ func send(t *testing.T, b belay.Backend, r *http.Request) *answer {
 	t.Helper()
 	w := httptest.NewRecorder()
 	o := Options{Version: "v1.2.3", Now: func() time.Time { return noon }, Narrate: narrateTest}
+	if j, ok := b.(*jobs); ok {
+		o.Conversations = j
+	}
 	if f, ok := b.(*fake); ok {
 		o.Tasks, o.Graph, o.Input = f.Tasks, f.graph, f.inputOf
 	}

@@ -38,6 +38,17 @@ type Options struct {
 	// Narrate reads a line of an agent's structured output. known is false for another line, which is shown as text.
 	// nil knows no line.
 	Narrate func(line []byte) (said []Said, known bool)
+	// Conversations continues the conversations of agents; nil offers no replies.
+	Conversations Conversations
+}
+
+// Conversations continues the conversations of agents in new jobs.
+type Conversations interface {
+	// Reply submits a job that continues an ended job with a message, and returns its id. A repeated call with the same
+	// key returns the first id. The error is CodeConflict if the job cannot be continued, or was continued before.
+	Reply(ctx context.Context, job *belay.Execution, message, key string) (belay.ExecutionID, error)
+	// Key returns the idempotency key of the job that continues a job.
+	Key(job belay.ExecutionID) string
 }
 
 // readTimeout is the timeout of all reads from the Backend for one page together.

@@ -4450,6 +4450,8 @@ export interface components {
         Reply: {
             /** @description The budget of the new job. */
             budget?: components["schemas"]["Budget"];
+            /** @description The largest cost of the new job over all its runs: a job that exceeds it ends with an error, and its changes are kept. */
+            max_cost?: components["schemas"]["MaxCost"];
             /** @description Data of the caller, returned with the job. */
             metadata?: unknown;
             /** @description The next message to the agent. */

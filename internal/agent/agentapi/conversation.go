@@ -81,13 +81,16 @@ func (s *Service) Reply(ctx context.Context, x *belay.Execution, body *Reply, ke
 	if labels[LabelPrompt] == Title(last.Text) { // the new job has a title of its own
 		delete(labels, LabelPrompt)
 	}
-	got, err := s.accept(ctx, p, agent.ContinuationKey(x.ID), s.o.Policy, body.Budget, labels)
+	got, err := s.accept(ctx, p, ContinuationKey(x.ID), s.o.Policy, body.Budget, labels)
 	switch {
 	case belay.CodeOf(err) == belay.CodeIdempotencyMismatch, err == nil && got.Replayed && key == "":
 		return got, s.continuedBy(ctx, x.ID)
 	}
 	return got, err
 }
+
+// ContinuationKey returns the idempotency key of the job that continues a job.
+func ContinuationKey(job belay.ExecutionID) string { return "continues " + job.String() }
 
 // continued returns the data with which the next job continues the job x.
 func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
@@ -118,7 +121,7 @@ func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
 // continuedBy returns the error for a second continuation of a job.
 func (s *Service) continuedBy(ctx context.Context, id belay.ExecutionID) error {
 	page, err := s.b.Executions(ctx, belay.Filter{
-		Workflow: agent.Prompted, Key: agent.ContinuationKey(id), Children: true, Limit: 1,
+		Workflow: agent.Prompted, Key: ContinuationKey(id), Children: true, Limit: 1,
 	})
 	if err != nil {
 		return err
