@@ -153,18 +153,16 @@ func (c *person) apply(ctx context.Context, branch string, made *Composed) error
 		}
 		back = []string{"switch", "--quiet", "--detach", before}
 	}
-	if _, err := c.run(ctx, nil, "switch", "--quiet", "--no-track", "-c", branch, made.Head); err != nil {
+	// Without this option git overwrites files that it ignores. Only switch has it, so switch writes all files.
+	if _, err := c.run(ctx, nil, "switch", "--quiet", "--no-track", "--no-overwrite-ignore", "-c", branch,
+		made.Commit); err != nil {
 		return err
 	}
 	if made.Commit == made.Head {
 		return nil
 	}
-	// the files get the changes, and the index stays at the commit
-	if _, err = c.run(ctx, nil, "read-tree", "-m", "-u", made.Head, made.Commit); err == nil {
-		_, err = c.run(ctx, nil, "read-tree", made.Head)
-	}
-	if err == nil {
-		_, _ = c.run(ctx, nil, "update-index", "-q", "--refresh") // the exit code says only that there are changes
+	// the branch and the index go back to the commits of the work, and the files keep the changes
+	if _, err = c.run(ctx, nil, "reset", "--quiet", "--mixed", made.Head); err == nil {
 		return nil
 	}
 	_, berr := c.run(ctx, nil, back...)

@@ -109,6 +109,24 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
+// Rule: files that the person's git ignores are not overwritten, neither by commits nor by uncommitted changes of the
+// work, and neither is a directory that becomes a file.
+func TestApplyKeepsIgnoredFiles(t *testing.T) {
+	for _, name := range []string{"new.txt", "more.txt", "more.txt/x", "new.txt/x"} {
+		m, a, s := clonedWork(t, work(t))
+		write(t, filepath.Join(a.Dir, ".git", "info", "exclude"), "*.txt\nx\n")
+		write(t, filepath.Join(a.Dir, name), "of the person\n")
+		before, refs := contents(t, a.Dir), run(t, a.Dir, "for-each-ref")+run(t, a.Dir, "symbolic-ref", "HEAD")
+		if _, err := m.Apply(t.Context(), a, s); err == nil {
+			t.Errorf("%s was overwritten", name)
+		}
+		if diff := cmp.Diff(before, contents(t, a.Dir)) + cmp.Diff(refs, run(t, a.Dir, "for-each-ref")+run(t, a.Dir,
+			"symbolic-ref", "HEAD")); diff != "" {
+			t.Errorf("%s: the clone changed:\n%s", name, diff)
+		}
+	}
+}
+
 // Rule: work whose paths lead into .git, through a symbolic link or out of the clone is not applied,
 // and hooks of the clone do not run.
 func TestApplyOfHostileWork(t *testing.T) {
