@@ -68,6 +68,22 @@ func TestAContinuationCannotBeForged(t *testing.T) {
 	if r.code == 0 {
 		t.Errorf("belay submit accepted it\n%s", r)
 	}
+	// no other job takes the place of the reply
+	taken := `"idempotency_key":"continues ` + victim + `"`
+	a.want(http.StatusUnprocessableEntity, "POST", "/v1/executions", `{"workflow":"agent","input":{"prompt":"where"},`+
+		taken+`}`).says(t, "reserved")
+	if r := p.belay("agent", "--detach", "--key", "continues "+victim, "where"); r.code == 0 {
+		t.Errorf("belay agent took the place of a reply\n%s", r)
+	}
+	// a continuation that has failed can be run again, but not as the continuation of another job
+	failed := a.wantEnd(a.reply(victim, "fail 3"), "failed", 3.0).string("job_id")
+	if r := p.belay("retry", failed, "--input", forged); r.code == 0 {
+		t.Errorf("belay retry accepted it\n%s", r)
+	}
+	if r := p.belay("retry", failed); r.code != 0 {
+		t.Errorf("a continuation cannot be run again\n%s", r)
+	}
+	a.wantEnd(failed, "failed", 3.0)
 	a.stop()
 }
 

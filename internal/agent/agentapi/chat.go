@@ -1,6 +1,7 @@
 package agentapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,10 +119,10 @@ func (c *chat) begin() (inquiry, error) {
 		Text: q.prompt, Repo: c.o.Setup.Repo, Timeout: belay.Duration(c.o.Setup.Timeout), Chat: true, Stream: q.stream,
 		Metadata: q.metadata,
 	}
-	if err := c.o.Setup.Check(&p); err != nil {
+	key := c.r.Header.Get("Idempotency-Key")
+	if err := cmp.Or(c.o.Setup.Check(&p), checkKey(key)); err != nil {
 		return q, err
 	}
-	key := c.r.Header.Get("Idempotency-Key")
 	c.keyed = key != ""
 	policy := c.o.Policy
 	if !c.keyed { // without an Idempotency-Key no other request can get the answer

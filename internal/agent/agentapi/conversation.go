@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -90,7 +91,7 @@ func (s *Service) Reply(ctx context.Context, x *belay.Execution, body *Reply, ke
 }
 
 // ContinuationKey returns the idempotency key of the job that continues a job.
-func ContinuationKey(job belay.ExecutionID) string { return "continues " + job.String() }
+func ContinuationKey(job belay.ExecutionID) string { return continuing + job.String() }
 
 // continued returns the data with which the next job continues the job x.
 func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
@@ -225,8 +226,28 @@ var errContinues = &belay.Error{
 	Code: belay.CodeInvalid, Message: "a prompt continues a job only by POST /jobs/{id}/prompt",
 }
 
-// forges reports whether an input names a job to continue. Only the server does so.
-func forges(input json.RawMessage) bool {
-	var p agent.Prompt
-	return json.Unmarshal(input, &p) == nil && p.Continues != nil
+// forges reports whether an input names a job to continue that the input before does not name. Only the server does
+// so. before is the input of the execution that runs again; nil for a new execution.
+func forges(input, before json.RawMessage) bool {
+	var p, was agent.Prompt
+	if json.Unmarshal(input, &p) != nil || p.Continues == nil {
+		return false
+	}
+	return json.Unmarshal(before, &was) != nil || !reflect.DeepEqual(p.Continues, was.Continues)
+}
+
+// continuing begins the idempotency keys of jobs that continue others.
+const continuing = "continues "
+
+// checkKey returns an error for a key of a caller that is the key of a continuation: with it, another job would take
+// the place of the reply.
+func checkKey(key string) error {
+	if id, ok := strings.CutPrefix(key, continuing); ok {
+		if _, err := belay.ParseExecutionID(id); err == nil {
+			return &belay.Error{
+				Code: belay.CodeInvalid, Message: "this Idempotency-Key is reserved for the reply to a job",
+			}
+		}
+	}
+	return nil
 }

@@ -68,9 +68,13 @@ func (d *endpoint) execute(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		p, err = e.prompt(&d.o.Setup)
 	}
+	key := r.Header.Get("Idempotency-Key")
+	if err == nil {
+		err = checkKey(key)
+	}
 	var got belay.Submitted
 	if err == nil {
-		got, err = d.accept(r.Context(), p, r.Header.Get("Idempotency-Key"), d.o.Policy, e.Budget, e.Labels)
+		got, err = d.accept(r.Context(), p, key, d.o.Policy, e.Budget, e.Labels)
 	}
 	d.accepted(w, r, got, err)
 }
@@ -141,8 +145,12 @@ func (s *Service) Admit(ctx context.Context, job *belay.Submission) (stored func
 	if err := s.o.Setup.Admit(job.Input); err != nil {
 		return nil, err
 	}
-	if forges(job.Input) {
+	before, _, _ := httpapi.Reopened(ctx)
+	if forges(job.Input, before) {
 		return nil, errContinues
+	}
+	if err := checkKey(job.IdempotencyKey); err != nil {
+		return nil, err
 	}
 	return s.backlog.place(ctx, s.o.QueueDepth)
 }
