@@ -467,7 +467,7 @@ func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript
 	answer := t.answer(result)
 	answer.Commit, answer.Branch, answer.Resumed, answer.Notes = b.at.Commit, b.at.Branch, resumed, b.notes
 	err = errors.Join(err, answer.charge(ctx, b.saver, t.reader.turns))
-	if q := b.clerk.question(); q != nil && ctx.Err() == nil {
+	if q := b.clerk.question(); q != nil && ctx.Err() == nil && !answer.OverCost { // else the answer would be useless
 		if answer.Session != "" {
 			b.saver.session = answer.Session // an agent may have chosen another id than Belay
 		}

@@ -274,7 +274,8 @@ func (m *meter) exceeded() error {
 	return m.over
 }
 
-// watch lets the meter end a command that exceeds the limit, until the returned function is called.
+// watch lets the meter end a command that exceeds the limit, until the returned function is called. The job may have
+// exceeded the limit before: by the first message of the command, or in an earlier turn of this run.
 func (m *meter) watch(stop func(error)) (over func()) {
 	if m == nil {
 		return func() {}
@@ -282,6 +283,9 @@ func (m *meter) watch(stop func(error)) (over func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stop = stop
+	if m.over != nil {
+		go stop(m.over)
+	}
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -47,6 +48,27 @@ func TestManyMessagesAreCounted(t *testing.T) {
 	if u := m.total(); u.InputTokens != 10*maxCounted || u.UnpricedTokens != 10*maxCounted ||
 		len(m.recent) != maxCounted {
 		t.Errorf("%+v", u)
+	}
+}
+
+// Rule: a command whose first message exceeds the limit is ended, even if the message arrives before the meter can end
+// the command, and so is the command of the next turn.
+func TestAnEarlyMessageExceedsTheLimit(t *testing.T) {
+	m := &meter{limit: &MaxCost{Tokens: 5}}
+	m.message("a", "m", &tokenCounts{Input: 10})
+	for range 2 {
+		ended := make(chan error, 1)
+		over := m.watch(func(why error) { ended <- why })
+		select {
+		case why := <-ended:
+			if why == nil {
+				t.Error("no reason")
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the command goes on")
+		}
+		over()
+		m.renew()
 	}
 }
 
