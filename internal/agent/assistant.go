@@ -238,9 +238,11 @@ func (s *Setup) Check(p *Prompt) error {
 	if err := s.Command.CheckPrompt(p.Text); err != nil {
 		return err
 	}
-	if len(s.Resume) > 0 && !s.Resume.piped() {
-		if err := s.Resume.CheckPrompt(p.Text); err != nil {
-			return err
+	for _, t := range []Template{s.Resume, s.Reply} {
+		if len(t) > 0 && !t.piped() {
+			if err := t.CheckPrompt(p.Text); err != nil {
+				return err
+			}
 		}
 	}
 	if p.Timeout < 0 {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent/workspace"
@@ -96,15 +95,21 @@ func (t *turn) message(p *Prompt) string {
 		last.Answer)
 }
 
-// whole returns the message for an agent that has forgotten its conversation: the prompt, with all
-// answers.
-func (t *turn) whole(p *Prompt) string {
-	var b strings.Builder
-	b.WriteString(p.Text)
+// whole returns the message for an agent that has forgotten its conversation: the prompt, with all answers. If they do
+// not fit into a message of most bytes, it has the questions alone or nothing of them: the agent gets the answer to
+// the same question at once.
+func (t *turn) whole(p *Prompt, most int) string {
+	full, brief := p.Text, p.Text
 	for _, r := range t.replies {
-		fmt.Fprintf(&b, "\n\nYou have already asked a person: %s\nThe answer was: %s", r.Text, r.Answer)
+		full += fmt.Sprintf("\n\nYou have already asked a person: %s\nThe answer was: %s", r.Text, r.Answer)
+		brief += "\n\nYou have already asked a person, and get the answer if you ask again: " + r.Text
 	}
-	return b.String()
+	for _, text := range []string{full, brief} {
+		if len(text) <= most {
+			return text
+		}
+	}
+	return p.Text
 }
 
 // messageID returns the id of the message with which a turn begins: a UUID of version 8, which is

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +90,22 @@ func TestClaudeConversationIsFoundByItsPrompt(t *testing.T) {
 	for session, want := range map[string]bool{"asked": true, "begun": false, "empty": false, "none": false} {
 		if got, err := b.finds(t.Context(), w, presets["claude"].conversation, session); got != want || err != nil {
 			t.Errorf("%s: %v, %v", session, got, err)
+		}
+	}
+}
+
+// Rule: an agent that has forgotten its conversation gets the prompt with all answers, as far as its command can take
+// them.
+func TestAnswersFitIntoTheCommand(t *testing.T) {
+	most := Template{"agent", placeholder}.MaxPrompt()
+	for _, c := range []struct {
+		prompt, answer int
+		want           string
+	}{{10, 10, "The answer was: aaa"}, {10, most, "if you ask again: Which?"}, {most - 5, 10, "ppp"}} {
+		now := turn{2, []Replied{{Question{1, "Which?"}, strings.Repeat("a", c.answer)}}}
+		got := now.whole(&Prompt{Text: strings.Repeat("p", c.prompt)}, most)
+		if len(got) > most || !strings.Contains(got, c.want) || !strings.HasPrefix(got, strings.Repeat("p", c.prompt)) {
+			t.Errorf("a message of %d bytes, without %q", len(got), c.want)
 		}
 	}
 }
