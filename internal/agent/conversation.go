@@ -40,8 +40,13 @@ type Question struct {
 	Text   string `json:"text"`
 }
 
-// Signal returns the name of the signal that has the answer to the question.
-func (q Question) Signal() string { return fmt.Sprintf("answer-%d", q.Number) }
+// Signal returns the name of the signal that has the answer to the question. It depends on the text: if a run is killed
+// after a person has read its question, the next run may ask another question with the same number, or Belay may ask
+// for a push, and must not get the answer to the first question.
+func (q Question) Signal() string {
+	sum := sha256.Sum256([]byte(q.Text))
+	return fmt.Sprintf("answer-%d-%x", q.Number, sum[:8])
+}
 
 // Replied is a question with its answer.
 type Replied struct {

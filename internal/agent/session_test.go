@@ -109,3 +109,16 @@ func TestAnswersFitIntoTheCommand(t *testing.T) {
 		}
 	}
 }
+
+// Rule: the answer to a question is no answer to another question with the same number.
+func TestAnAnswerBelongsToOneQuestion(t *testing.T) {
+	one := Question{1, "May I delete the tests?"}
+	for _, q := range []Question{{1, "May the work be pushed?"}, {2, one.Text}} {
+		if q.Signal() == one.Signal() {
+			t.Errorf("%+v and %+v have the signal %s", one, q, q.Signal())
+		}
+	}
+	if again := one; again.Signal() != one.Signal() {
+		t.Error("a question that is asked again has another signal")
+	}
+}

@@ -60,7 +60,10 @@ func (t *transcript) tell(p Progress) {
 
 // ask stores a question, so that people can read it.
 func (t *transcript) ask(q *Question) error {
-	line, err := json.Marshal(q)
+	line, err := json.Marshal(struct {
+		*Question
+		Signal string `json:"signal"` // the web UI sends it with the answer
+	}{q, q.Signal()})
 	if err == nil {
 		_, err = t.questions.Write(append(line, '\n'))
 	}

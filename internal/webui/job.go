@@ -205,11 +205,11 @@ func (p *pages) question(ctx context.Context, id belay.ExecutionID, d *jobPage) 
 	}
 	lines := strings.Split(strings.TrimSpace(log.Text), "\n")
 	var asked struct {
-		Number int    `json:"number"`
 		Text   string `json:"text"`
+		Signal string `json:"signal"`
 	}
-	if json.Unmarshal([]byte(lines[len(lines)-1]), &asked) == nil && asked.Number > 0 {
-		d.Question, d.Answers = block(asked.Text), answerPath(id, asked.Number)
+	if json.Unmarshal([]byte(lines[len(lines)-1]), &asked) == nil && asked.Signal != "" {
+		d.Question, d.Answers = block(asked.Text), answerPath(id, asked.Signal)
 	}
 	return nil
 }

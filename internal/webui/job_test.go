@@ -266,7 +266,8 @@ func TestTheQuestionOfAnAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		j.files["questions"] = []string{
-			"{\"number\":1,\"text\":\"an earlier one\"}\n", `{"number":2,"text":` + string(text) + "}\n",
+			"{\"number\":1,\"text\":\"an earlier one\",\"signal\":\"answer-1-a\"}\n",
+			`{"number":2,"text":` + string(text) + ",\"signal\":\"answer-2-b\"}\n",
 		}
 		a := get(t, j, here+id(1).String()+"/job")
 		checkTame(t, a)
@@ -277,7 +278,7 @@ func TestTheQuestionOfAnAgent(t *testing.T) {
 		if strings.Contains(a.body, "an earlier one") {
 			t.Error("the page shows an answered question")
 		}
-		if want := "/signal?approval=answer&amp;name=answer-2"; !strings.Contains(a.body, want) {
+		if want := "/signal?approval=answer&amp;name=answer-2-b"; !strings.Contains(a.body, want) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}

@@ -2,7 +2,6 @@ package webui
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,9 +24,9 @@ var approval = Input{Properties: []Property{
 // answering is the value of the field approval in the form of an answer to the question of an agent.
 const answering = "answer"
 
-// answerPath returns the address of the form that answers the question of an agent.
-func answerPath(id belay.ExecutionID, n int) string {
-	q := url.Values{"name": {fmt.Sprintf("answer-%d", n)}, "approval": {answering}}
+// answerPath returns the address of the form that answers the question of an agent with a signal of this name.
+func answerPath(id belay.ExecutionID, name string) string {
+	q := url.Values{"name": {name}, "approval": {answering}}
 	return "/executions/" + id.String() + "/signal?" + q.Encode()
 }
 
