@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/belaydev/belay"
+	"github.com/belaydev/belay/internal/wire"
 )
 
 // jobs is a Backend with a job, whose logs and artifacts are in files. It counts the chunks that it has sent.
@@ -281,6 +284,28 @@ func TestTheQuestionOfAnAgent(t *testing.T) {
 		if want := "/signal?approval=answer&amp;name=answer-2-b"; !strings.Contains(a.body, want) {
 			t.Errorf("the page does not have %q", want)
 		}
+	}
+}
+
+// The form of an answer sends what the API sends, so that the first answer counts, whatever its way.
+func TestAnAnswerOnAPageIsThatOfTheAPI(t *testing.T) {
+	j := agentJob()
+	j.one.State, j.one.Output = belay.Waiting, nil
+	at := here + id(1).String()
+	form := fieldsOnPage(send(t, j, by(at+"/signal?approval=answer&name=answer-2-b", nil, belay.ScopeSubmit)))
+	form.Set("f0", "yes")
+	send(t, j, by(at+"/signal", form, belay.ScopeSubmit))
+	want := belay.SignalRequest{
+		Execution: id(1), Name: "answer-2-b", Payload: json.RawMessage(`"yes"`),
+		Op: wire.OpOf(id(1).String() + " answer-2-b"),
+	}
+	if diff := cmp.Diff([]belay.SignalRequest{want}, j.signals); diff != "" {
+		t.Error(diff)
+	}
+	j.refusal = &belay.Error{Code: belay.CodeIdempotencyMismatch}
+	a := send(t, j, by(at+"/signal", form, belay.ScopeSubmit))
+	if a.says("answered already"); a.status != http.StatusConflict {
+		t.Errorf("another answer: %d", a.status)
 	}
 }
 

@@ -2,6 +2,7 @@ package webui
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,6 +29,20 @@ const answering = "answer"
 func answerPath(id belay.ExecutionID, name string) string {
 	q := url.Values{"name": {name}, "approval": {answering}}
 	return "/executions/" + id.String() + "/signal?" + q.Encode()
+}
+
+// answerOf returns the payload and the operation of an answer to the question of an agent. They are those of POST
+// /jobs/{id}/answer, so that the first answer counts, whatever its way.
+func answerOf(id belay.ExecutionID, name string, payload json.RawMessage) (json.RawMessage, belay.OpID) {
+	var of struct {
+		Answer *string `json:"answer"`
+	}
+	if json.Unmarshal(payload, &of) == nil && of.Answer != nil {
+		if text, err := json.Marshal(*of.Answer); err == nil {
+			payload = text
+		}
+	}
+	return payload, belay.OpID(belay.ChildID(belay.ExecutionID{}, 0, "op "+id.String()+" "+name))
 }
 
 // signalPath returns the address of the form that sends a signal to an execution.
@@ -79,9 +94,15 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		p.refuse(w, r, incomplete())
 		return
 	}
-	err = p.backend.Signal(ctx, belay.SignalRequest{
-		Execution: e.ID, Name: strings.TrimSpace(form.Get("signal")), Payload: data, Op: op,
-	})
+	name := strings.TrimSpace(form.Get("signal"))
+	answers := isJob(e) && form.Get("approval") == answering
+	if answers {
+		data, op = answerOf(e.ID, name, data)
+	}
+	err = p.backend.Signal(ctx, belay.SignalRequest{Execution: e.ID, Name: name, Payload: data, Op: op})
+	if answers && belay.CodeOf(err) == belay.CodeIdempotencyMismatch {
+		err = &belay.Error{Code: belay.CodeConflict, Message: "the question has been answered already, in another way"}
+	}
 	switch {
 	case err == nil:
 		w.Header().Set("Cache-Control", "no-store")
