@@ -74,7 +74,8 @@ func (i *interrupted) within(number int) bool {
 func (a *Assistant) talk(ctx context.Context, p *Prompt, b *bench, w *workspace.Workspace, now *turn) (talk, error) {
 	before, id := &b.saver.before, workflow.Execution(ctx)
 	fresh := talk{
-		session: sessionOf(workflow.RunID(ctx)), message: now.whole(p, a.Command.MaxPrompt()), id: messageID(id, now.number),
+		session: sessionOf(workflow.RunID(ctx)), message: now.whole(p, a.Command.MaxPrompt()),
+		id: messageID(id, now.number),
 	}
 	interrupted := before.within(now.number)
 	switch {
