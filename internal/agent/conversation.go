@@ -74,10 +74,10 @@ func (r *reply) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MaxQuestion and MaxAnswer are the maximum sizes of a question and of an answer, in bytes.
+// MaxQuestion is the maximum size of a question, and MaxAnswer that of an answer as JSON, in bytes.
 const (
 	MaxQuestion = 8 << 10
-	MaxAnswer   = 64 << 10
+	MaxAnswer   = belay.MaxSignal
 )
 
 // firstTurn is the number of the first turn of a job. A turn is a part of a job that begins with a

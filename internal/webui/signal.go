@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -38,8 +39,11 @@ func answerOf(id belay.ExecutionID, name string, payload json.RawMessage) (json.
 		Answer *string `json:"answer"`
 	}
 	if json.Unmarshal(payload, &of) == nil && of.Answer != nil {
-		if text, err := json.Marshal(*of.Answer); err == nil {
-			payload = text
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		if e.Encode(*of.Answer) == nil {
+			payload = bytes.TrimSpace(text.Bytes())
 		}
 	}
 	return payload, belay.OpID(belay.ChildID(belay.ExecutionID{}, 0, "op "+id.String()+" "+name))

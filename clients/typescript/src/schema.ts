@@ -3657,7 +3657,7 @@ export interface components {
             outcome: string;
         };
         HumanAnswer: {
-            /** @description The answer, at most 64 KiB. */
+            /** @description The answer, at most 64 KiB as JSON. */
             answer: string;
             /**
              * Format: int64

@@ -30,7 +30,7 @@ type Reply struct {
 
 // HumanAnswer is the body of a request that answers the question of an agent.
 type HumanAnswer struct {
-	Answer   string `json:"answer" doc:"The answer, at most 64 KiB."`
+	Answer   string `json:"answer" doc:"The answer, at most 64 KiB as JSON."`
 	Question int    `json:"question,omitempty" doc:"The number of the question; the default is the newest."`
 }
 
@@ -155,16 +155,17 @@ func (d *endpoint) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanAnswer) error {
+	text := bytes.TrimSpace(jsonOf(body.Answer).Bytes())
 	switch {
 	case strings.TrimSpace(body.Answer) == "":
 		return wrongField("answer", "the answer is empty")
-	case len(body.Answer) > agent.MaxAnswer:
-		return &belay.Error{
-			Code:    belay.CodePayloadTooLarge,
-			Message: fmt.Sprintf("the answer has %d bytes; the limit is %d", len(body.Answer), agent.MaxAnswer),
-		}
 	case strings.ContainsRune(body.Answer, 0) || !utf8.ValidString(body.Answer):
 		return wrongField("answer", "the answer is not valid text")
+	case len(text) > agent.MaxAnswer:
+		return &belay.Error{
+			Code:    belay.CodePayloadTooLarge,
+			Message: fmt.Sprintf("the answer has %d bytes as JSON; the limit is %d", len(text), agent.MaxAnswer),
+		}
 	case x.State.Terminal():
 		return &belay.Error{Code: belay.CodeConflict, Message: "the job has ended: reply to it with belay agent " +
 			"reply, or with POST /jobs/" + x.ID.String() + "/prompt"}
@@ -175,10 +176,6 @@ func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanA
 	}
 	if q == nil || body.Question != 0 && body.Question != q.Number {
 		return &belay.Error{Code: belay.CodeConflict, Message: "the agent does not ask this question"}
-	}
-	text, err := json.Marshal(body.Answer)
-	if err != nil {
-		return err
 	}
 	err = d.b.Signal(ctx, belay.SignalRequest{
 		Execution: x.ID, Name: q.Signal(), Payload: text, Op: wire.OpOf(x.ID.String() + " " + q.Signal()),

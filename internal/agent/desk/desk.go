@@ -30,7 +30,7 @@ const Variable = "BELAY_DESK"
 const (
 	// maxRequest and maxAnswer are the maximum sizes of a request and of an answer, in bytes.
 	maxRequest = 64 << 10
-	maxAnswer  = 256 << 10
+	maxAnswer  = 512 << 10 // an answer of a person has at most 64 KiB, and a character of it at most 6 bytes as JSON
 	// maxCallers is how many connections one job may have at the same time.
 	maxCallers = 16
 	// patience is the time limit for reading a request and for writing an answer.

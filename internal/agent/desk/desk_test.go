@@ -16,12 +16,18 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+// longest is the answer of at most 64 KiB that is the longest as JSON.
+var longest = strings.Repeat("<", 64<<10)
+
 // worker is a Handler that knows one answer.
 type worker struct{ reports atomic.Int64 }
 
 func (w *worker) Ask(ctx context.Context, question string) (string, error) {
-	if question == "known" {
+	switch question {
+	case "known":
 		return "yes", nil
+	case "long":
+		return longest, nil
 	}
 	<-ctx.Done()
 	return "", context.Cause(ctx)
@@ -54,6 +60,9 @@ func TestRequests(t *testing.T) {
 	d, w := open(t)
 	if text, err := Ask(t.Context(), d.Path(), "known"); text != "yes" || err != nil {
 		t.Errorf("%q, %v", text, err)
+	}
+	if text, err := Ask(t.Context(), d.Path(), "long"); text != longest || err != nil {
+		t.Errorf("%d bytes, %v", len(text), err)
 	}
 	if err := Checkpoint(t.Context(), d.Path()); err == nil || err.Error() != "the changes could not be stored" {
 		t.Error(err)
