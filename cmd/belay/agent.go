@@ -149,7 +149,8 @@ func (a *app) agentAskCommand() *cobra.Command {
 		Short: "Inside a job: ask a person, and print the answer",
 		Long: `Ask a person from inside a job, and print the answer. The job ends while it waits. After
 the answer the agent is started again; this command then prints the answer at once, if
-it is called with the same question.`,
+it is called with the same question. Each answer is printed once: the same question asked
+again is a new question.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			path := os.Getenv(desk.Variable)

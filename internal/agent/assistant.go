@@ -501,6 +501,9 @@ func (a *Assistant) talkTo(ctx context.Context, p *Prompt, b *bench, t *transcri
 	if err != nil {
 		return StepResult{}, err
 	}
+	if talk.continued && len(a.Reply) > 0 { // the conversation has the answers, so each question is a new one
+		b.clerk.turn.replies = nil
+	}
 	argv, stdin, env := a.command(p, talk, a.Walled)
 	b.stdin, b.saver.session = stdin, talk.session
 	b.saver.meter.continues(talk.continued, p.earlier())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,16 +70,28 @@ func (k *clerk) Ask(ctx context.Context, text string) (string, error) {
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
 		return "", errors.New("the question is not valid text")
 	}
-	for _, r := range k.turn.replies {
-		if r.Text == text {
-			return r.Answer, nil
-		}
+	if answer, ok := k.known(text); ok {
+		return answer, nil
 	}
 	if err := k.note(text); err != nil {
 		return "", err
 	}
 	<-ctx.Done() // the command ends
 	return "", context.Cause(ctx)
+}
+
+// known returns the answer to a question that the agent has asked in an earlier turn. An agent may ask the same
+// question several times, such as what to do next: the answers come in their order, and each comes once.
+func (k *clerk) known(text string) (answer string, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, r := range k.turn.replies {
+		if r.Text == text {
+			k.turn.replies = slices.Delete(slices.Clone(k.turn.replies), i, i+1)
+			return r.Answer, true
+		}
+	}
+	return "", false
 }
 
 // note stores a question and ends the command.

@@ -122,3 +122,18 @@ func TestAnAnswerBelongsToOneQuestion(t *testing.T) {
 		t.Error("a question that is asked again has another signal")
 	}
 }
+
+// Rule: an agent that starts again and asks the same questions gets each answer once, in their order.
+func TestAnAnswerIsGivenOnce(t *testing.T) {
+	k := &clerk{turn: turn{4, []Replied{
+		{Question{1, "What next?"}, "build"}, {Question{2, "Sure?"}, "yes"}, {Question{3, "What next?"}, "test"},
+	}}}
+	for _, want := range []string{"build", "test", ""} {
+		if got, ok := k.known("What next?"); got != want || ok != (want != "") {
+			t.Errorf("the answer is %q, want %q", got, want)
+		}
+	}
+	if got, _ := k.known("Sure?"); got != "yes" {
+		t.Errorf("the answer is %q", got)
+	}
+}
