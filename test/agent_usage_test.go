@@ -197,3 +197,35 @@ func TestAJobEndsAtItsMaxCost(t *testing.T) {
 	a.stop()
 	p.sound()
 }
+
+// Rule: the usage of a killed run counts too if the job continues another that has left neither changes nor the id of
+// a conversation.
+func TestUsageOfAReplyOverAKill(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	const script = `
+import json, os, sys, time
+def say(x): print(json.dumps(x), flush=True)
+run = os.environ["BELAY_TOKEN"]
+if sys.argv[1] == "work":
+    say({"type": "assistant", "message": {"id": run, "usage": {"input_tokens": 1000, "output_tokens": 10},
+        "content": "x"}})
+    if run == "1": time.sleep(600)
+say({"type": "result", "result": "done"})
+`
+	argv, err := json.Marshal([]string{program(t, "python3"), "-c", script, "{{prompt}}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"BELAY_AGENT_COMMAND=" + string(argv)}
+	a := p.assisted(env, "--agent-repo", p.repository())
+	id := a.reply(a.wantEnd(a.ask("nothing"), "completed", 0.0).string("job_id"), "work")
+	until(t, "the usage is stored", func() bool {
+		return strings.Contains(p.belay("--server", a.url, "logs", id, "--name", "usage").out, "1000")
+	})
+	a = a.killAndRestart(env, "--agent-repo", p.path("repo"))
+	if got := a.wantEnd(id, "completed", 0.0); got.at("usage", "input_tokens") != 2000.0 {
+		t.Errorf("%s", got.text)
+	}
+	a.stop()
+}

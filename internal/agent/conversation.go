@@ -173,7 +173,7 @@ func (b *bench) takeOver(ctx context.Context, c *Continued) error {
 			return fmt.Errorf("take over the work of job %s: %w", c.Job, err)
 		}
 	}
-	b.saver.now = interrupted{Changes: kept, Session: c.Session}
+	b.saver.now = interrupted{Changes: kept, Session: c.Session, Charged: b.saver.now.Charged}
 	return workflow.Checkpoint(ctx, b.saver.now)
 }
 
