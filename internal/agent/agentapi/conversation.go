@@ -106,8 +106,8 @@ func continued(x *belay.Execution, p *agent.Prompt) (*agent.Continued, error) {
 	case p.Repo == "":
 		return refuse("the job has no repository, so Belay has not kept its work: send the message as a new prompt")
 	case a == nil || a.Commit == "":
-		return refuse("the job has left nothing to continue, because its agent did not run: send the message as a " +
-			"new prompt")
+		return refuse("the job has no result to continue, because it ended while no agent ran: send the message as a " +
+			"new prompt; belay workspaces restore " + x.ID.String() + " gets the work that it may have stored")
 	}
 	c := &agent.Continued{
 		Job: x.ID, First: x.ID, Session: a.Session, Commit: a.Commit, Branch: a.Branch, Changes: a.Changes,
