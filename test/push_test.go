@@ -323,6 +323,11 @@ func TestNightlyAgents(t *testing.T) {
 	if len(strings.Fields(list)) != 2 {
 		t.Errorf("the forge has the branches %q", list)
 	}
+	for _, id := range waiting {
+		if asked := p.belay("logs", id, "--name", "questions").want(0).out; strings.Count(asked, "\n") != 1 {
+			t.Errorf("%s has asked:\n%s", id, asked)
+		}
+	}
 	a.stop()
 }
 

@@ -217,7 +217,10 @@ func (a *Assistant) approved(ctx context.Context, p *Prompt, b *bench, t *transc
 	branch := p.Push.branch(workflow.Execution(ctx))
 	q := Question{Number: number, Text: fmt.Sprintf("May the work be pushed to the branch %s (%s)? Answer yes or no.",
 		branch, got.Changes.counts())}
-	if err := t.ask(&q); err != nil {
+	// a step, so that the run that continues with the answer does not ask again
+	if _, err := workflow.Step(ctx, "ask", func(context.Context) (struct{}, error) {
+		return struct{}{}, t.ask(&q)
+	}); err != nil {
 		return false, err
 	}
 	text, err := workflow.WaitSignal[reply](ctx, q.Signal())
