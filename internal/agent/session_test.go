@@ -126,7 +126,8 @@ func TestAnAnswerBelongsToOneQuestion(t *testing.T) {
 // Rule: an agent that starts again and asks the same questions gets each answer once, in their order.
 func TestAnAnswerIsGivenOnce(t *testing.T) {
 	k := &clerk{turn: turn{4, []Replied{
-		{Question{1, "Which step now?"}, "build"}, {Question{2, "Sure?"}, "yes"}, {Question{3, "Which step now?"}, "test"},
+		{Question{1, "Which step now?"}, "build"}, {Question{2, "Sure?"}, "yes"},
+		{Question{3, "Which step now?"}, "test"},
 	}}}
 	for _, want := range []string{"build", "test", ""} {
 		if got, ok := k.known("Which step now?"); got != want || ok != (want != "") {
