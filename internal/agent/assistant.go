@@ -464,7 +464,7 @@ func (a *Assistant) take(ctx context.Context, p *Prompt, b *bench, t *transcript
 		b.more["BELAY_RESUMED"] = "1"
 	}
 	b.saver.turn = now.number
-	b.clerk = &clerk{ctx: ctx, turn: *now, transcript: t}
+	b.clerk = newClerk(ctx, *now, t)
 	result, err := a.talkTo(ctx, p, b, t, now)
 	answer := t.answer(result)
 	answer.Commit, answer.Branch, answer.Resumed, answer.Notes = b.at.Commit, b.at.Branch, resumed, b.notes

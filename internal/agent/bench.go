@@ -179,6 +179,7 @@ func (b *bench) execute(ctx context.Context, w *workspace.Workspace, s Step, res
 	if err != nil {
 		return process.Result{}, err
 	}
+	b.clerk.accept(tree)
 	defer func() {
 		for _, stream := range []process.Stream{process.Stdout, process.Stderr} {
 			b.write(stream, show[stream].Rest())

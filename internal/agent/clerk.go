@@ -41,6 +41,13 @@ type clerk struct {
 	halt    func(cause error)    // ends the command
 	save    func() (bool, error) // stores the changes; false if the job has no repository
 	saved   time.Time
+
+	started chan struct{} // closed when tree is set
+	tree    interface{ Has(pid int) bool }
+}
+
+func newClerk(ctx context.Context, now turn, t *transcript) *clerk {
+	return &clerk{ctx: ctx, turn: now, transcript: t, started: make(chan struct{})}
 }
 
 // open opens the desk of a command and returns its environment.
@@ -49,7 +56,22 @@ func (k *clerk) open(w *workspace.Workspace) (*desk.Desk, error) {
 	if w.User != nil {
 		owner = int(w.User.UID)
 	}
-	return desk.Open(w.Tmp, owner, k)
+	return desk.Open(w.Tmp, owner, k, func(ctx context.Context, pid int) bool {
+		select {
+		case <-k.started:
+			return k.tree.Has(pid)
+		case <-ctx.Done(): // the command could not be started
+			return false
+		}
+	})
+}
+
+// accept lets the processes of a command that has started make requests.
+func (k *clerk) accept(tree interface{ Has(pid int) bool }) {
+	if k != nil {
+		k.tree = tree
+		close(k.started)
+	}
 }
 
 // begin gives the clerk the means to end the command, and to store its changes.

@@ -17,11 +17,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Variable is the name of the environment variable with the path of the socket.
@@ -73,14 +70,16 @@ type Desk struct {
 	path     string
 	listener *net.UnixListener
 	handler  Handler
+	member   func(ctx context.Context, pid int) bool
 	stop     context.CancelFunc
 	callers  sync.WaitGroup
 }
 
 // Open opens the socket in the directory dir, of which the user owner gets the socket. No process of
-// that user may run yet, because it could replace files of dir.
-func Open(dir string, owner int, h Handler) (*Desk, error) {
-	d := &Desk{path: Path(dir), handler: h}
+// that user may run yet, because it could replace files of dir. member reports whether a process belongs to the job:
+// without PID namespaces, all jobs may run as one user, and each of them can connect to the sockets of the others.
+func Open(dir string, owner int, h Handler, member func(ctx context.Context, pid int) bool) (*Desk, error) {
+	d := &Desk{path: Path(dir), handler: h, member: member}
 	err := through(d.path, func(short string) error {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		if err != nil {
@@ -152,6 +151,9 @@ func (d *Desk) receive(ctx context.Context, conn *net.UnixConn) {
 	line, err := bufio.NewReaderSize(io.LimitReader(conn, maxRequest), maxRequest).ReadSlice('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &r)
+	}
+	if pid := peerOf(conn); pid <= 0 || !d.member(ctx, pid) {
+		return
 	}
 	if err != nil {
 		a.Error = fmt.Sprintf("a request is one line of JSON of at most %d bytes", maxRequest)
@@ -229,15 +231,4 @@ func call(ctx context.Context, path string, r request) (string, error) {
 		return "", errors.New(a.Error)
 	}
 	return a.Text, nil
-}
-
-// through calls f with a short path to the socket, because the address of a Unix socket has at most
-// 107 bytes.
-func through(path string, f func(short string) error) error {
-	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	return f(filepath.Join("/proc/self/fd", strconv.Itoa(dir), filepath.Base(path)))
 }

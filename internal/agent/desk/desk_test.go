@@ -47,7 +47,7 @@ func open(t *testing.T) (*Desk, *worker) {
 		t.Fatal(err)
 	}
 	w := new(worker)
-	d, err := Open(dir, os.Geteuid(), w)
+	d, err := Open(dir, os.Geteuid(), w, func(_ context.Context, pid int) bool { return pid == os.Getpid() })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +155,22 @@ func TestHostileRequests(t *testing.T) {
 	}
 	if w.reports.Load() != 1 {
 		t.Errorf("%d reports", w.reports.Load())
+	}
+}
+
+// Rule: a process of another job, which may run as the same user, gets no answer and changes nothing.
+func TestRequestsOfOtherJobs(t *testing.T) {
+	dir, w := t.TempDir(), new(worker)
+	d, err := Open(dir, os.Geteuid(), w, func(_ context.Context, pid int) bool { return pid != os.Getpid() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := Report(t.Context(), d.Path(), "of another job"); err == nil || w.reports.Load() != 0 {
+		t.Errorf("%v, and %d reports", err, w.reports.Load())
+	}
+	if text, err := Ask(t.Context(), d.Path(), "known"); err == nil {
+		t.Errorf("another job got the answer %q", text)
 	}
 }
 

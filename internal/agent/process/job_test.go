@@ -99,3 +99,33 @@ func TestInJobByCgroup(t *testing.T) {
 		}
 	}
 }
+
+// Rule: Has finds the processes of a run in every sandbox, also an orphan that has removed the run id from its
+// environment, and no process of another run.
+func TestTreeHasItsProcesses(t *testing.T) {
+	each(t, func(t *testing.T, kind Isolation) {
+		var trees []*Tree
+		var naps []string
+		for range 2 {
+			nap := unique()
+			c, _ := shell(t, kind, `sleep `+nap+` & (setsid env -i PATH="$PATH" sleep `+nap+` &) ; wait`)
+			c.Grace = -1
+			trees, naps = append(trees, begin(t, t.Context(), c)), append(naps, nap)
+		}
+		for i, nap := range naps {
+			until(t, "both sleep", func() bool { return len(sleepers(t, nap)) == 2 })
+			for _, pid := range sleepers(t, nap) {
+				if !trees[i].Has(pid) || trees[1-i].Has(pid) {
+					t.Errorf("process %d: %v in its run, %v in another", pid, trees[i].Has(pid), trees[1-i].Has(pid))
+				}
+			}
+		}
+		for _, tree := range trees {
+			if tree.Has(os.Getpid()) || tree.Has(1) {
+				t.Error("a process outside belongs to the run")
+			}
+			tree.Kill(errTest)
+			_, _ = tree.Wait()
+		}
+	})
+}

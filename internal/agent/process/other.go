@@ -33,6 +33,7 @@ func Start(_ context.Context, c Command) (*Tree, error) {
 func (t *Tree) Describe() string             { return "" }
 func (t *Tree) Walls() Walls                 { return Walls{} }
 func (t *Tree) Supervisor() int              { return 0 }
+func (t *Tree) Has(int) bool                 { return false }
 func (t *Tree) Done() <-chan struct{}        { return nil }
 func (t *Tree) Wait() (Result, error)        { return Result{}, host.ErrUnsupported }
 func (t *Tree) Kill(error)                   {}

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/belaydev/belay/internal/host"
 )
 
 // slack is how long the parent waits, after the time in which the supervisor should have acted,
@@ -79,6 +81,23 @@ func (t *Tree) Walls() Walls { return t.walls }
 // Supervisor returns the number of the supervisor process. The supervisor ends after all other
 // processes of the run, also if this process is killed.
 func (t *Tree) Supervisor() int { return t.supervisor.Process.Pid }
+
+// Has reports whether a process belongs to the run: whether it descends from the supervisor, which adopts the orphans
+// of the run.
+func (t *Tree) Has(pid int) bool {
+	const deepest = 1000
+	for range deepest {
+		if pid == t.Supervisor() {
+			return true
+		}
+		s, err := host.Lookup(pid)
+		if err != nil || s.Parent <= 0 {
+			return false
+		}
+		pid = s.Parent
+	}
+	return false
+}
 
 // Done returns a channel that is closed when Wait would return.
 func (t *Tree) Done() <-chan struct{} { return t.done }
