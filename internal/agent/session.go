@@ -55,6 +55,9 @@ func (i *interrupted) oldestSession(id belay.ExecutionID) string {
 // run began its own conversation.
 func (i *interrupted) next(id belay.ExecutionID, c *Changes, run belay.Token) interrupted {
 	n := interrupted{Changes: c, Run: run, Turn: i.Turn, Charged: i.Charged}
+	if run == i.Run { // the run has ended its turn with this question
+		n.Asked = i.Asked
+	}
 	if !i.none() {
 		n.Session = i.oldestSession(id)
 	}

@@ -138,3 +138,15 @@ func TestAnAnswerIsGivenOnce(t *testing.T) {
 		t.Errorf("the answer is %q", got)
 	}
 }
+
+// Rule: if a run is killed after it has stored its question, the next run waits for the answer and does not start the
+// agent again, although it takes over the workspace of the dead run.
+func TestAStoredQuestionSurvivesAKill(t *testing.T) {
+	i := interrupted{Run: 3, Turn: 2, Asked: &Question{2, "Sure?"}}
+	if n := i.next(belay.ExecutionID{1}, &Changes{}, 3); n.Asked == nil || !n.within(2) {
+		t.Errorf("the next run begins with %+v", n)
+	}
+	if n := i.next(belay.ExecutionID{1}, &Changes{}, 4); n.Asked != nil {
+		t.Errorf("a run that has not asked has the question %+v", n.Asked)
+	}
+}
