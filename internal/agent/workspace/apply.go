@@ -98,7 +98,8 @@ func (c *person) run(ctx context.Context, stdin io.Reader, args ...string) (stri
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_TERMINAL_PROMPT=0")
+	// Git LFS would fetch files from the address that a file .lfsconfig of the work names.
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_LFS_SKIP_SMUDGE=1")
 	said := &tail{}
 	out := &bounded{limit: maxOutput, full: func() {}}
 	cmd.Stdout, cmd.Stderr = out, said

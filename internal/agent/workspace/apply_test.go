@@ -109,6 +109,21 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
+// Rule: Git LFS fetches no files for the work, which chooses the address from which it would fetch them.
+func TestApplyFetchesNothing(t *testing.T) {
+	m, a, s := clonedWork(t, func(w *Workspace) {
+		write(t, filepath.Join(w.Dir, ".gitattributes"), "*.bin filter=lfs\n")
+		write(t, filepath.Join(w.Dir, "x.bin"), "pointer\n")
+	})
+	run(t, a.Dir, "config", "filter.lfs.smudge", `sh -c 'test "$GIT_LFS_SKIP_SMUDGE" = 1 || echo fetched; cat'`)
+	if _, err := m.Apply(t.Context(), a, s); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(filepath.Join(a.Dir, "x.bin")); err != nil || string(raw) != "pointer\n" {
+		t.Errorf("%q, %v", raw, err)
+	}
+}
+
 // Rule: files that the person's git ignores are not overwritten, neither by commits nor by uncommitted changes of the
 // work, and neither is a directory that becomes a file.
 func TestApplyKeepsIgnoredFiles(t *testing.T) {
