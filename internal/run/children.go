@@ -114,7 +114,8 @@ func (b *Bell) Ring() {
 
 // Ends blocks until children have ended or the bell was rung, and returns all ends of children that have arrived, in
 // the order of their seq. The ends stay unconsumed until SaveState consumes them, but Ends returns each end only once
-// in a run. The calling branch counts as waiting, so that the run suspends during a long wait; text describes the wait.
+// in a run. The calling branch counts as waiting, so that the run suspends during a long wait; text describes the wait,
+// and is empty if the waits of other branches do.
 func (r *Run) Ends(ctx context.Context, bell *Bell, text string) ([]belay.Signal, error) {
 	c := find(ctx)
 	if c == nil || c.r != r {

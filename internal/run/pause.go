@@ -129,7 +129,7 @@ func WaitSignal(ctx context.Context, name, key string, timeout time.Duration,
 		began = r.until(0, e.age)
 	}
 	w := &wait{
-		b: c.b, name: full, text: fmt.Sprintf("signal %q", full),
+		b: c.b, name: full, text: fmt.Sprintf("signal %q", name), // people send the signal by this name
 		wants: func(s *belay.Signal) bool { return s.Child.IsZero() && s.Name == name },
 	}
 	s, ok := r.takeNow(w.wants)

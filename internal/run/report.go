@@ -182,7 +182,7 @@ func (s *reports) takeLocked() []belay.StepReport {
 
 // endWaitLocked records the end of a wait that has blocked its branch.
 func (r *Run) endWaitLocked(w *wait, err error) {
-	if w.began.IsZero() || w.inner {
+	if w.began.IsZero() || w.silent() {
 		return
 	}
 	r.reports.stale = r.reports.stale || w.told
@@ -216,7 +216,7 @@ func (r *Run) current() []belay.StepReport {
 		}
 	}
 	for _, w := range r.waits.list {
-		if ago := time.Since(w.began); !w.inner && ago >= TellAfter && len(out) < belay.MaxCurrent {
+		if ago := time.Since(w.began); !w.silent() && ago >= TellAfter && len(out) < belay.MaxCurrent {
 			w.told = true
 			out = append(out, belay.StepReport{Kind: belay.KindWait, Name: w.name, Ago: ago})
 		}
@@ -248,7 +248,7 @@ func (r *Run) Untold() (due bool, next time.Duration) {
 		look(d.began, d.told || told > belay.MaxCurrent)
 	}
 	for _, w := range r.waits.list {
-		if !w.inner {
+		if !w.silent() {
 			told++
 			look(w.began, w.told || told > belay.MaxCurrent)
 		}

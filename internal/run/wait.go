@@ -27,6 +27,9 @@ type wait struct {
 	told    bool      // a heartbeat has named the wait
 }
 
+// silent reports whether the texts of other waits say for what the branch waits.
+func (w *wait) silent() bool { return w.inner || w.text == "" }
+
 // waits has the waits of all branches of a run.
 type waits struct {
 	list     []*wait // the blocked waits, in the order in which they began
@@ -158,7 +161,7 @@ func (r *Run) suspendLocked(next time.Time) {
 	s.until = next
 	var texts []string
 	for _, w := range s.list {
-		if !w.inner {
+		if !w.silent() {
 			texts = append(texts, w.text)
 		}
 	}

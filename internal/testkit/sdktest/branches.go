@@ -77,7 +77,7 @@ var branches = []testCase{
 		e.wantState(id, belay.Running)
 		e.sleep(2 * time.Minute)
 		x := e.wantState(id, belay.Waiting)
-		if x.Reason.Text != `signal "b/approved", sleep "a/nap"` {
+		if x.Reason.Text != `signal "approved", sleep "a/nap"` {
 			e.Errorf("waits for %s", x.Reason.Text)
 		}
 		e.signal(id, "approved", "ann")

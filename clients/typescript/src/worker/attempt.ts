@@ -443,7 +443,7 @@ export class Attempt implements Run {
       if (taken !== undefined && saved === undefined) began = undefined;
       if (taken === undefined) {
         const until = await this.#signalUntil(key, name, saved, o.timeoutMs);
-        taken = await this.#await({ key, text: `signal ${JSON.stringify(key)}`, until, wants });
+        taken = await this.#await({ key, text: `signal ${JSON.stringify(signal)}`, until, wants });
       }
       if (taken === undefined) {
         await this.#saveWait(key, { timeout: `${Math.ceil(o.timeoutMs ?? 0)}ms`, ended: "timeout" }, 0, began);
