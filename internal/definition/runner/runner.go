@@ -324,17 +324,27 @@ func (x *execution) loop(ctx context.Context) (json.RawMessage, error) {
 	}
 }
 
-// waitText describes what the execution waits for.
+// waitText names the children for which the execution waits; "" if it waits for people or a time only, whose waits
+// have texts of their own.
 func (x *execution) waitText() string {
 	var names []string
+	alone := true // no task waits without a child
 	for _, t := range x.tasks {
-		if t.status == running && !inline(t) {
-			if names = append(names, t.ID); len(names) == 5 {
-				break
-			}
+		switch {
+		case t.status != running:
+		case inline(t):
+			alone = false
+		case len(names) < 5:
+			names = append(names, t.ID)
 		}
 	}
-	return "child " + strings.Join(names, ", ")
+	switch {
+	case len(names) > 0:
+		return "child " + strings.Join(names, ", ")
+	case alone:
+		return "child executions"
+	}
+	return ""
 }
 
 // save saves the state if it has changed, and consumes the ends that it contains.

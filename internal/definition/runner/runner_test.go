@@ -317,8 +317,12 @@ func TestWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.kit.Advance(time.Minute)
-		if x, err := l.kit.Backend.Execution(t.Context(), h.ID()); err != nil || x.State != belay.Waiting {
+		x, err := l.kit.Backend.Execution(t.Context(), h.ID())
+		if err != nil || x.State != belay.Waiting {
 			t.Fatal(x.State, err)
+		}
+		if want := `signal "payment", sleep "nap/for"`; x.Reason.Text != want {
+			t.Errorf("it waits for %q, want %q", x.Reason.Text, want)
 		}
 		l.kit.Crash()
 		l.kit.Restart()
