@@ -103,7 +103,7 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 			follow: []string{"Send"}, ends: "succeeded",
 		},
 		{
-			name: "its child waits for a person", id: submit("ship"), cause: "It waits for the end of a child",
+			name: "its child waits for a person", id: submit("ship"), cause: "It waits for child",
 			follow: []string{"Open the child", "Send"}, ends: "succeeded",
 		},
 		{

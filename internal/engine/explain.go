@@ -209,7 +209,7 @@ func (x *explainer) waitsForChild() bool {
 func (x *explainer) limits(e *machine.Execution) {
 	p := machine.Defaults(policyOf(e))
 	if e.Attempts > 0 {
-		x.fact("%d of %d attempts have been used", e.Attempts, p.MaxAttempts)
+		x.fact("attempts used: %d of %d", e.Attempts, p.MaxAttempts)
 	}
 	if e.State.Terminal() {
 		return

@@ -31,7 +31,7 @@ func (x *explainer) resting(e *machine.Execution) {
 	case r.Code == "signal":
 		x.signal(e)
 	case r.Code == "child":
-		x.out.Summary = fmt.Sprintf("It waits for the end of a child: %s%s.", r.Text, x.childState())
+		x.out.Summary = fmt.Sprintf("It waits for %s%s.", r.Text, x.childState())
 		x.since(e)
 		x.timeout(e, "the child has ended")
 	case r.Code == "delayed":
