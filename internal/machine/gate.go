@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -135,10 +136,13 @@ func (g *gate) shut(now Time) (why string, until Time) {
 	case g.paused(now):
 		return "it is paused", g.Pause.Until
 	case g.Breaker != nil && g.Breaker.State != BreakerClosed:
-		return "its circuit breaker is " + string(g.Breaker.State), g.Breaker.NextRetryAt
+		return "its circuit breaker is " + strings.ReplaceAll(string(g.Breaker.State), "_", " "), g.Breaker.NextRetryAt
 	case g.Resource != nil:
 		return g.Resource.refuses(g.Resource.Mode, g.held, now)
 	case g.Limit != nil && g.held >= g.Limit.max():
+		if g.Limit.max() == 1 {
+			return "its only place is taken", 0
+		}
 		return fmt.Sprintf("all of its %d places are taken", g.Limit.max()), 0
 	case g.Rate != nil:
 		if next := g.Rate.next(now, g.kept()); next != now {

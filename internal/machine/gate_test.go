@@ -530,3 +530,16 @@ func TestARepeatedChangeOfAGateDoesNotUndoALaterOne(t *testing.T) {
 		t.Errorf("it remembers %+v, %v", g.Done, err)
 	}
 }
+
+// The reason for which a gate is shut is a sentence for people: with the right number, and without words of the code.
+func TestWordsOfAShutGate(t *testing.T) {
+	for want, g := range map[string]*gate{
+		"its only place is taken":          {Gate: Gate{Limit: &Limit{Named: 1}}, held: 1},
+		"all of its 2 places are taken":    {Gate: Gate{Limit: &Limit{Named: 2}}, held: 2},
+		"its circuit breaker is half open": {Gate: Gate{Breaker: &Breaker{State: BreakerHalfOpen}}},
+	} {
+		if got, _ := g.shut(1); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
