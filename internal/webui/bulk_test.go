@@ -169,8 +169,8 @@ func TestARefusedBulkLosesNothing(t *testing.T) {
 		form.Set(name, value)
 	}
 	a := send(t, f, by(newBulkPath, form, belay.ScopeOperate))
-	a.says("Confirm that the bulk acts on everything.", "Write up to 5 numbers", "Write a number from 0.001",
-		"Write a number from 0 to 100.")
+	a.says("Act on all of them: the filter names nothing but a state", "Confirm that the bulk acts on all of them.",
+		"Write up to 5 numbers", "Write a number from 0.001", "Write a number from 0 to 100.")
 	if a.status != http.StatusUnprocessableEntity || len(f.requested) != 0 ||
 		fieldsOnPage(a).Get("canary") != "1, many" {
 		t.Errorf("%d: %v", a.status, f.requested)

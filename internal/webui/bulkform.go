@@ -180,7 +180,7 @@ func bulkOf(action belay.BulkAction, filter belay.BulkFilter, form url.Values) (
 		Notes: excerpt(strings.TrimSpace(form.Get("note")), belay.MaxBulkNotes-len("…")),
 	}
 	if !filter.Narrow() && !b.All {
-		problems["all"] = "Confirm that the bulk acts on everything."
+		problems["all"] = "Confirm that the bulk acts on all of them."
 	}
 	for word := range strings.FieldsFuncSeq(form.Get("canary"), func(r rune) bool { return r == ',' || r == ' ' }) {
 		n, err := strconv.Atoi(word)
@@ -244,7 +244,11 @@ func (p *pages) bulkForm(w http.ResponseWriter, r *http.Request, action belay.Bu
 		About: "The bulk first acts on so many executions, and goes on when they have ended well. Empty: on all at once.",
 	})
 	if !filter.Narrow() {
-		f.Fields = append(f.Fields, field{Name: "all", Kind: "check", Label: "Act on everything: the filter is empty"})
+		label := "Act on everything: the filter is empty"
+		if len(filter.States) > 0 {
+			label = "Act on all of them: the filter names nothing but a state"
+		}
+		f.Fields = append(f.Fields, field{Name: "all", Kind: "check", Label: label})
 	}
 	f.More = []field{
 		{

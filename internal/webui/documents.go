@@ -49,7 +49,7 @@ type documentPage struct {
 	Text                *payload
 	Before              int       // the version before, with which Changes compares; 0 if there is none
 	Changes             *diffView // nil if the texts are equal
-	Runs                string    // the address of the executions of documents
+	Runs                string    // the address of the executions of this document
 	Offers              []offer
 }
 
@@ -115,7 +115,7 @@ func (p *pages) document(ctx context.Context, r *http.Request) (view, error) {
 		Default:   all.Default,
 		Schedules: all.Schedules[:min(len(all.Schedules), belay.MaxDocumentTriggers)],
 		Webhooks:  all.Webhooks[:min(len(all.Webhooks), belay.MaxDocumentTriggers)], Text: block(doc.Text),
-		Runs: "/executions?workflow=document",
+		Runs: addressOf("/executions", url.Values{"workflow": {"document"}}, "label", "document="+name),
 	}
 	if visitorOf(ctx).allows(belay.ScopeSubmit) {
 		d.Offers = []offer{{startPath + "?" + url.Values{"document": {doc.String()}}.Encode(), "Run", false}}

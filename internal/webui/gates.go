@@ -132,6 +132,8 @@ func gateStateOf(g *belay.GateInfo) state {
 		return state{"failed", "bad"}
 	case g.Open:
 		return state{"open", "good"}
+	case g.Breaker != nil && g.Breaker.State == "half_open":
+		return state{"breaker half open", "hold"}
 	case g.Breaker != nil && g.Breaker.State != "closed":
 		return state{"breaker open", "bad"}
 	}
@@ -144,7 +146,11 @@ func whyShut(g *belay.GateInfo, now time.Time) string {
 	if p := g.Pause; p != nil {
 		text = byOperator("paused for "+short(now.Sub(p.Since)), p.By, p.Reason)
 	}
-	if !g.Until.IsZero() {
+	switch {
+	case g.Until.IsZero():
+	case g.Pause == nil && g.Breaker != nil: // "opens" would say that the breaker stops more calls
+		text += "; lets a call try " + when(g.Until, now).Ago
+	default:
 		text += "; opens " + when(g.Until, now).Ago
 	}
 	return line(text)

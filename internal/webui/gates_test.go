@@ -27,7 +27,9 @@ func gatesOf() []belay.GateDetail {
 			State: belay.ResourceSwapping, Mode: "llama",
 			Swapping: &belay.ResourceSwap{Execution: id(9), To: "qwen", Since: ago(3 * time.Second)},
 			Waiting:  []belay.ModeWaiting{{Mode: "qwen", Since: ago(time.Minute), Executions: 3}}}}),
-		gate(belay.GateTarget, "pay", belay.GateInfo{Why: "its circuit breaker is open",
+		gate(belay.GateTarget, "pay", belay.GateInfo{Why: "its circuit breaker is open", Until: noon.Add(time.Minute),
+			Breaker: &belay.Breaker{State: "open", FailureCount: 1, OpenedAt: ago(time.Minute)}}),
+		gate(belay.GateTarget, "shop", belay.GateInfo{Why: "its circuit breaker is half open",
 			Breaker: &belay.Breaker{State: "half_open", FailureCount: 5, OpenedAt: ago(time.Minute)}}),
 	}
 }
@@ -43,7 +45,8 @@ func TestGatesAreListed(t *testing.T) {
 		"gpu queue paused paused for 1m 00s by bob: moving; opens in 1h 00m",
 		"mail rate open rate: 10 runs per 1s, 4 may start now",
 		"card resource open resource: swapping in the mode llama, changing to qwen for 3s",
-		"pay target breaker open circuit breaker: half open, 5 failures its circuit breaker is open",
+		"pay target breaker open circuit breaker: open, 1 failure its circuit breaker is open; lets a call try in 1m 00s",
+		"shop target breaker half open circuit breaker: half open, 5 failures its circuit breaker is half open",
 	} {
 		if got := rows[i+1].words(); got != want {
 			t.Errorf("row %d is %q, want %q", i, got, want)

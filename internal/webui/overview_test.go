@@ -29,7 +29,7 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	want := []string{
 		"/dead act 2 open dead letters the newest 1m 00s ago, of b: new",
 		"/queues act 1 queue with executions for which no worker is connected gpu: train (1)",
-		"/queues act 1 circuit breaker not closed target:pay",
+		"/queues act 2 circuit breakers not closed target:pay, target:shop",
 		"/schedules/nightly act the newest slot of the schedule nightly has failed no such document",
 		"/queues look 1 execution due for more than a minute in default",
 		"/workers look 1 worker lost in the last hour w-0.",

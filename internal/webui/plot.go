@@ -96,8 +96,8 @@ func ended(all []Minute) plot {
 		p.Summary = "None has ended."
 		return p
 	}
-	p.Summary = fmt.Sprintf("%d succeeded, %d failed, %d cancelled; at most %d in a minute.", sum[0], sum[1], sum[2],
-		most)
+	p.Summary = fmt.Sprintf("With children: %d succeeded, %d failed, %d cancelled; at most %d in a minute.", sum[0],
+		sum[1], sum[2], most)
 	top := round(most)
 	p.Top = strconv.Itoa(top)
 	for i := range all {

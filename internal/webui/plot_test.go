@@ -34,7 +34,8 @@ func TestTheLastHourIsPlotted(t *testing.T) {
 	all[30].Starts = 1 // at once
 	all[20].Takeovers, all[20].TakeoverHalf, all[20].TakeoverMost = 2, 30*time.Millisecond, 40*time.Millisecond
 	a := overviewWith(t, all, noon.Add(-30*time.Minute))
-	a.says("which has counted since 11:30 UTC", "12 succeeded, 3 failed, 1 cancelled; at most 15 in a minute.",
+	a.says("which has counted since 11:30 UTC",
+		"With children: 12 succeeded, 3 failed, 1 cancelled; at most 15 in a minute.",
 		"16 runs; in the slowest minute 95 of 100 began within 2s.",
 		"2 workers lost; the slowest takeover came 40ms after the end of the lease.")
 	figures := a.root.all("figure")

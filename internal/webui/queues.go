@@ -83,7 +83,9 @@ func queuesFrom(waiting []belay.Execution, workers []belay.Worker) []*queued {
 		q.pending++
 		q.workflows[nameOf(e)] = true
 		q.reasons[reasonOf(e)]++
-		if !e.External && e.State == belay.Pending && !taken(e) {
+		// A gate that holds an execution is why it waits; workers such as those for HTTP requests connect when the
+		// gate lets executions through.
+		if !e.External && e.State == belay.Pending && e.Gate == "" && !taken(e) {
 			q.without[nameOf(e)]++
 			if q.alone == nil || due(e).Before(due(q.alone)) {
 				q.alone = e

@@ -51,6 +51,21 @@ func TestQueuesAreListed(t *testing.T) {
 	}
 }
 
+// An execution that a gate holds does not need a worker yet: the page does not call its queue one without workers.
+func TestExecutionsAtAGateNeedNoWorker(t *testing.T) {
+	f := waitingIn()
+	f.list = func(belay.Filter) (belay.Page, error) {
+		return belay.Page{Executions: []belay.Execution{{ID: id(1), Queue: "default", Workflow: "http",
+			State: belay.Pending, CreatedAt: ago(time.Minute), Gate: "target:shop"}}}, nil
+	}
+	row := get(t, f, "/queues").root.class("cards")[0].all("tr")[1].words()
+	want := "default http waiting 1 1 1m 00s ago " + shortID(id(1)) + " 1 at the gate target:shop Its oldest: " +
+		"It waits, since anna paused it."
+	if row != want {
+		t.Errorf("the queue is %q, want %q", row, want)
+	}
+}
+
 // A worker whose version or labels differ does not take an execution.
 func TestWorkersThatFit(t *testing.T) {
 	w := belay.Worker{State: belay.WorkerOpen, WorkerSpec: belay.WorkerSpec{

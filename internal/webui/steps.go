@@ -41,6 +41,7 @@ type stepLog struct {
 type spell struct {
 	begin, end time.Time
 	timed      bool // the begin is known
+	now        bool // a wait that has not ended
 }
 
 // saved adds the step or wait that an event has saved, after those without an event of their own.
@@ -52,7 +53,7 @@ func (d *drawing) saved(ev *belay.Event) {
 	took := time.Duration(ev.DurationMS) * time.Millisecond
 	s := stepRow{
 		Kind: ev.Kind, Name: line(ev.Name), Attempt: ev.Attempt, Result: "saved", Class: "succeeded",
-		spell: &spell{ev.At.Add(-took), ev.At, took > 0},
+		spell: &spell{begin: ev.At.Add(-took), end: ev.At, timed: took > 0},
 	}
 	if ev.Kind == "wait" {
 		s.Result, s.Class = "over", "plain"
@@ -100,7 +101,7 @@ func (d *drawing) row(r *belay.StepRecord) stepRow {
 	end := r.BeganAt.Add(time.Duration(r.DurationMS) * time.Millisecond)
 	return stepRow{
 		Kind: r.Kind.String(), Name: line(r.Name), Attempt: r.Attempt, Error: line(r.Error), Result: "over",
-		Class: "plain", spell: &spell{r.BeganAt, end, true},
+		Class: "plain", spell: &spell{begin: r.BeganAt, end: end, timed: true},
 	}
 }
 
@@ -119,6 +120,13 @@ func (d *drawing) left(ev *belay.Event) {
 			s.Result, s.Class = "waited", "plain"
 			d.waiting = append(d.waiting, s.spell)
 		}
+	}
+}
+
+// still says that the waits for which the execution was suspended have not ended.
+func (d *drawing) still() {
+	for _, s := range d.waiting {
+		s.now = true
 	}
 }
 
@@ -160,7 +168,7 @@ func (d *drawing) child(ev *belay.Event) {
 	}
 	run.Steps = append(run.Steps, stepRow{
 		Kind: "child", Name: line(ev.Name), Child: ev.Text, Result: "ended", Class: "plain",
-		spell: &spell{ev.At, ev.At, false},
+		spell: &spell{begin: ev.At, end: ev.At},
 	})
 }
 
@@ -189,6 +197,9 @@ func (d *drawing) draw() string {
 }
 
 func (d *drawing) place(s *stepRow) {
+	if s.now {
+		s.Result = "waiting"
+	}
 	s.Took = "–"
 	if s.timed {
 		s.Took = short(s.end.Sub(s.begin))

@@ -88,6 +88,24 @@ func TestTimelineShowsWaits(t *testing.T) {
 	}
 }
 
+// A wait that has not ended is drawn to the present, and does not look like one that is over.
+func TestTimelineShowsAnOpenWait(t *testing.T) {
+	f := running()
+	f.one.State, f.one.Seq = belay.Waiting, 4
+	f.events = []belay.Event{
+		f.events[0],
+		{Seq: 2, Kind: "started", At: ago(9 * time.Second), Token: 1, Attempt: 1},
+		{Seq: 3, Kind: "wait", At: ago(8 * time.Second), Token: 1, Name: "approved"}, // its begin
+		{Seq: 4, Kind: "suspended", At: ago(7 * time.Second), Token: 1, Steps: []belay.StepRecord{
+			{Kind: belay.KindWait, Name: "approved", BeganAt: ago(8 * time.Second)},
+		}},
+	}
+	got := bars(get(t, f, here+id(1).String()))
+	if want := "step plain 200+800 wait approved 8s waiting"; len(got) != 1 || got[0] != want {
+		t.Errorf("the waits are %q, want %q", got, want)
+	}
+}
+
 // A worker that reports no times still has its steps named, as marks.
 func TestTimelineOfAnOlderWorker(t *testing.T) {
 	got := bars(get(t, running(), here+id(1).String()))

@@ -188,7 +188,7 @@ func offset(d time.Duration) string {
 func bytesOf(n int) string {
 	switch {
 	case n < 1<<10:
-		return fmt.Sprintf("%d bytes", n)
+		return several(n, "byte")
 	case n < 1<<20:
 		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 	}

@@ -86,6 +86,9 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 			d.rows[len(d.rows)-1].Outcome = "continues"
 		}
 	}
+	if newest && !e.State.Terminal() {
+		d.still()
+	}
 	d.resume(a.to)
 	if len(d.rows) == 0 {
 		return nil

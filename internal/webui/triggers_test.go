@@ -133,6 +133,9 @@ func TestDocumentsAreShown(t *testing.T) {
 	if n := len(a.root.class("edge")); n != 1 {
 		t.Errorf("the graph has %d arrows, want 1", n)
 	}
+	if !strings.Contains(a.body, `href="/executions?label=document%3Dnightly&amp;workflow=document"`) {
+		t.Error("no link to the executions of this document alone")
+	}
 	get(t, f, "/workflows/nightly?version=60").says("nightly version 60 deprecated", "by bob: wrong",
 		"Changes since version 59 The texts are equal.")
 	get(t, f, "/workflows/nightly?version=58").says("Changes since version 57 --- version 57 +++ version 58",
