@@ -18,6 +18,9 @@ type bulker struct {
 	preview   belay.BulkPreview
 	refused   error
 	inputs    map[belay.ExecutionID]json.RawMessage // of dead letters
+
+	fingerprint string // of the dead letters
+	notes       []belay.DeadLetterNote
 }
 
 func (b *bulker) Bulk(_ context.Context, x belay.Bulk) (belay.BulkReply, error) {
@@ -34,7 +37,8 @@ func (b *bulker) DeadLetter(_ context.Context, x belay.ExecutionID, n int) (bela
 	if !ok {
 		return belay.DeadLetterDetail{}, missing("dead letter")
 	}
-	return belay.DeadLetterDetail{DeadLetter: belay.DeadLetter{Execution: x, Generation: n}, Input: input}, nil
+	return belay.DeadLetterDetail{Input: input, DeadLetter: belay.DeadLetter{Execution: x, Generation: n,
+		Fingerprint: b.fingerprint, Notes: b.notes}}, nil
 }
 
 // withLetters returns a Backend with two dead letters of one group.

@@ -160,6 +160,53 @@ func (p *pages) letters(ctx context.Context, q url.Values, f belay.DeadLetterFil
 	return view{template: "letters", Title: "Dead letters", Page: d}, nil
 }
 
+// mostLetterNotes is how many notes about a dead letter the page of an execution shows, the newest.
+const mostLetterNotes = 20
+
+// ownLetter is the dead letter that the last failure of an execution has left.
+type ownLetter struct {
+	State  string // open, or how it was resolved, by whom and when
+	Group  string // the address of the dead letters with the same error
+	Notes  []string
+	Older  string // how many older notes there are
+	Offers []offer
+}
+
+// letter reads the dead letter of an execution that has failed; nil if it has left none.
+func (p *pages) letter(ctx context.Context, e *belay.Execution, now time.Time) (*ownLetter, error) {
+	if e.State != belay.Failed {
+		return nil, nil
+	}
+	found, err := p.backend.DeadLetter(ctx, e.ID, e.Generation)
+	switch {
+	case belay.CodeOf(err) == belay.CodeNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	l := &found.DeadLetter
+	own := &ownLetter{State: "open", Group: addressOf("/dead", url.Values{}, "fingerprint", l.Fingerprint)}
+	if l.Resolution != "" {
+		own.State = byOperator(l.Resolution+" "+when(l.ResolvedAt, now).ago(), l.ResolvedBy, "")
+		own.Group = addressOf("/dead", url.Values{"resolution": {"resolved"}}, "fingerprint", l.Fingerprint)
+	}
+	older := max(0, len(l.Notes)-mostLetterNotes)
+	for _, n := range l.Notes[older:] {
+		own.Notes = append(own.Notes, byOperator("noted "+when(n.At, now).ago(), n.By, n.Text))
+	}
+	if older > 0 {
+		own.Older = several(older, "earlier note")
+	}
+	if l.Resolution == "" {
+		id := l.Execution.String() + "." + strconv.Itoa(l.Generation)
+		own.Offers = deedsOn(ctx, ofLetter, id, "fix", "discard", "note")
+		for i := range own.Offers {
+			own.Offers[i].Address += "&" + url.Values{"back": {e.ID.String()}}.Encode()
+		}
+	}
+	return own, nil
+}
+
 // letterOffers returns the actions on an open dead letter: to run the execution again, or to resolve the letter.
 func letterOffers(ctx context.Context, l *belay.DeadLetter) []offer {
 	var all []offer

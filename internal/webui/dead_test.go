@@ -1,7 +1,9 @@
 package webui
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,38 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	if href := rows[1].all("a")[0].attr["href"]; href != "/dead?fingerprint=f0" {
 		t.Errorf("the group leads to %s", href)
 	}
+}
+
+// The page of an execution that failed shows its dead letter, with the notes and the forms that resolve it, which lead
+// back to the page. An execution that has been reopened and one without a dead letter show none.
+func TestExecutionShowsItsDeadLetter(t *testing.T) {
+	f := running()
+	at := here + id(1).String()
+	f.inputs = map[belay.ExecutionID]json.RawMessage{id(1): nil}
+	get(t, f, at).saysNot("Dead letters with the same error")
+	f.one.State, f.one.Generation = belay.Failed, 2
+	f.fingerprint = "f0"
+	for i := range 25 {
+		f.notes = append(f.notes, belay.DeadLetterNote{At: ago(time.Minute), By: "anna",
+			Text: fmt.Sprintf("<note %d>", i)})
+	}
+	a := send(t, f, by(at, nil, belay.ScopeOperate))
+	a.says("Dead letter open noted 1m 00s ago by anna: <note 5>", "<note 24> 5 earlier notes", "Fixed", "Not needed")
+	a.saysNot("<note 4>")
+	var forms []string
+	for _, l := range a.root.all("a") {
+		if strings.HasPrefix(l.attr["href"], deedPath) {
+			q, _ := url.ParseQuery(l.attr["href"][len(deedPath)+1:])
+			forms = append(forms, q.Get("do")+" "+q.Get("id")+" "+q.Get("back"))
+		}
+	}
+	of := " " + id(1).String() + ".2 " + id(1).String()
+	if want := "fix" + of + ", discard" + of + ", note" + of; strings.Join(forms, ", ") != want {
+		t.Errorf("the forms are %q, want %q", forms, want)
+	}
+	get(t, f, at).says("Dead letter open")
+	f.inputs = nil
+	get(t, f, at).saysNot("Dead letters with the same error")
 }
 
 // The list of a group shows each dead letter with its error, notes and resolution, in pages.

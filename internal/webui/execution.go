@@ -46,7 +46,8 @@ type detail struct {
 	Later    string
 	Log      *logTail
 
-	IsJob    bool // there is a page with its transcript and changes
+	IsJob    bool       // there is a page with its transcript and changes
+	Letter   *ownLetter // nil if it has no dead letter
 	Remedies []remedy
 	Offers   []offer
 	Done     string // a note about the action that was carried out
@@ -86,6 +87,9 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	d.Remedies = remediesFor(ctx, &why)
 	d.Offers, d.Done = p.offers(ctx, &e), doneNote(r.URL.Query())
 	if err := p.history(ctx, r.URL.Query(), &e, sessions, d); err != nil {
+		return view{}, err
+	}
+	if d.Letter, err = p.letter(ctx, &e, now); err != nil {
 		return view{}, err
 	}
 	if d.Tasks, err = p.tasks(ctx, &e, now); err != nil {
