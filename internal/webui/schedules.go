@@ -38,6 +38,7 @@ type occasion struct {
 	At        *moment
 	Outcome   state
 	Execution *exLink // nil if there is none
+	Result    *state  // of the execution; nil if there is none, or if it was deleted
 	Name      string  // the time of the slot, or the id of the delivery
 	Text      string
 	Offers    []offer
@@ -74,6 +75,9 @@ func (p *pages) schedules(ctx context.Context, r *http.Request) (view, error) {
 	d, now := triggerPage{Pager: pagerOf("/schedules", q, found.Next)}, p.options.Now()
 	for i := range found.Schedules[:min(len(found.Schedules), triggersSize)] {
 		d.Rows = append(d.Rows, scheduleRowOf(&found.Schedules[i], now))
+	}
+	if err := p.results(ctx, d.lasts()...); err != nil {
+		return view{}, err
 	}
 	return view{template: "schedules", Title: "Schedules", Page: d}, nil
 }
@@ -135,6 +139,55 @@ func slotOf(s *belay.ScheduleSlot, now time.Time) occasion {
 	return o
 }
 
+// results adds the states of the executions that slots or deliveries have started, with one query for all of them.
+func (p *pages) results(ctx context.Context, all ...*occasion) error {
+	of := make(map[string][]*occasion)
+	var ids []belay.ExecutionID
+	for _, o := range all {
+		if o == nil || o.Execution == nil {
+			continue
+		}
+		if of[o.Execution.ID] == nil {
+			id, err := belay.ParseExecutionID(o.Execution.ID)
+			if err != nil {
+				return err
+			}
+			ids = append(ids, id)
+		}
+		of[o.Execution.ID] = append(of[o.Execution.ID], o)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := p.backend.Executions(ctx, belay.Filter{IDs: ids, Children: true, Limit: len(ids)})
+	for i := range found.Executions {
+		e := &found.Executions[i]
+		s := stateOf(e)
+		for _, o := range of[e.ID.String()] {
+			o.Result = &s
+		}
+	}
+	return err
+}
+
+// pointers returns the addresses of the slots or deliveries of a page.
+func (o *occasions) pointers() []*occasion {
+	all := make([]*occasion, len(o.Rows))
+	for i := range o.Rows {
+		all[i] = &o.Rows[i]
+	}
+	return all
+}
+
+// lasts returns the last slots or deliveries of the rows.
+func (d *triggerPage) lasts() []*occasion {
+	all := make([]*occasion, len(d.Rows))
+	for i := range d.Rows {
+		all[i] = d.Rows[i].Last
+	}
+	return all
+}
+
 func maybeLink(id belay.ExecutionID) *exLink {
 	if id.IsZero() {
 		return nil
@@ -181,6 +234,9 @@ func (p *pages) schedule(ctx context.Context, r *http.Request) (view, error) {
 	}
 	for i := range s.Recent[:min(len(s.Recent), 10)] {
 		d.Recent.Rows = append(d.Recent.Rows, slotOf(&s.Recent[i], now))
+	}
+	if err := p.results(ctx, d.Recent.pointers()...); err != nil {
+		return view{}, err
 	}
 	pause := "pause"
 	if s.Paused != nil {

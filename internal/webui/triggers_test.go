@@ -26,11 +26,18 @@ func TestSchedulesAreShown(t *testing.T) {
 			Execution: belay.Submission{Workflow: "x"}},
 		Paused: &belay.SchedulePause{At: ago(time.Minute), By: "anna", Reason: "holidays"},
 	}}
+	f.list = func(q belay.Filter) (belay.Page, error) {
+		if len(q.IDs) != 1 {
+			t.Errorf("the page asks for %+v", q)
+		}
+		return belay.Page{Executions: []belay.Execution{{ID: id(5), State: belay.Failed}}}, nil
+	}
 	list := get(t, f, "/schedules")
 	list.says("nightly defined by report active 0 3 * * * in Europe/Berlin report@2 in 1h 00m started 1h 00m ago "+
-		shortID(id(5))+" 9 started, 4 missed", "often paused for 1m 00s by anna: holidays every 1m 00s x")
+		shortID(id(5))+" failed 9 started, 4 missed", "often paused for 1m 00s by anna: holidays every 1m 00s x")
 	one := get(t, f, "/schedules/nightly")
 	one.says("nightly active", "skip", "Queue slow", "Version 3", "Fri 2026-11-20 14:00:00 CET in 1h 00m", "missed",
+		shortID(id(5))+" failed",
 		"4 slots", `"day": 1`)
 	if links := one.root.class("cards")[0].all("a"); len(links) != 1 || links[0].attr["href"] != here+id(5).String() {
 		t.Errorf("the links to executions are %v", links)
@@ -51,10 +58,13 @@ func TestWebhooksAreShown(t *testing.T) {
 		},
 		Deliveries: map[belay.WebhookOutcome]int64{belay.DeliveryStarted: 1, belay.DeliveryFailed: 1},
 	}}
+	f.list = func(belay.Filter) (belay.Page, error) {
+		return belay.Page{Executions: []belay.Execution{{ID: id(4), State: belay.Running}}}, nil
+	}
 	get(t, f, "/webhooks").says("build failing github review failed 1s ago push · no commit · 12 bytes",
 		"1 started, 1 failed")
 	a := get(t, f, "/webhooks/build")
-	a.says(`event.type == "push"`, "d-1", shortID(id(4)), "push · 2.0 KiB", "belay webhooks get build")
+	a.says(`event.type == "push"`, "d-1", shortID(id(4))+" running", "push · 2.0 KiB", "belay webhooks get build")
 	a.saysNot("GITHUB_HOOK")
 }
 

@@ -40,6 +40,9 @@ func (p *pages) webhooks(ctx context.Context, r *http.Request) (view, error) {
 		}
 		d.Rows = append(d.Rows, webhookRowOf(h, now))
 	}
+	if err := p.results(ctx, d.lasts()...); err != nil {
+		return view{}, err
+	}
 	return view{template: "webhooks", Title: "Webhooks", Page: d}, nil
 }
 
@@ -104,6 +107,9 @@ func (p *pages) webhook(ctx context.Context, r *http.Request) (view, error) {
 		row := deliveryOf(&h.Recent[i], now)
 		row.Offers = deedsOn(ctx, ofDelivery, h.Name+"/"+h.Recent[i].ID, "replay")
 		d.Recent.Rows = append(d.Recent.Rows, row)
+	}
+	if err := p.results(ctx, d.Recent.pointers()...); err != nil {
+		return view{}, err
 	}
 	d.Offers = webhookOffers(ctx, &h)
 	return view{template: "webhook", Title: "Webhook " + excerpt(h.Name, 60), Page: d}, nil
