@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,8 @@ const (
 	lately      = time.Hour   // how long the overview names workers that were lost
 	overdueFrom = time.Minute // from this wait on an execution that a worker could take is overdue
 	mostAlerts  = 1000        // gates, and schedules, that the overview examines
+
+	mostQuestions = 200 // waiting agents, and waiting executions of documents, that the overview examines
 )
 
 // overviewPage is the first page: how many executions there are in each state, and the matters to which a
@@ -67,6 +70,9 @@ func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 		return view{}, err
 	}
 	if err := p.scheduleAlerts(ctx, &o); err != nil {
+		return view{}, err
+	}
+	if err := p.questionAlerts(ctx, &o); err != nil {
 		return view{}, err
 	}
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int { return strings.Compare(a.Level.Class, b.Level.Class) })
@@ -178,6 +184,40 @@ func (p *pages) gateAlerts(ctx context.Context, o *overviewPage, now time.Time) 
 	}
 	if found.Next != "" {
 		o.Examined = fmt.Sprintf("Only the first %d gates were examined.", mostAlerts)
+	}
+	return nil
+}
+
+// questionAlerts names the agents that wait for an answer, and the executions of documents that wait for an approval or
+// another signal, the oldest first. Executions of other workflows often wait for signals of programs.
+func (p *pages) questionAlerts(ctx context.Context, o *overviewPage) error {
+	for _, workflow := range []string{agentWorkflow, documentWorkflow} {
+		found, err := p.backend.Executions(ctx, belay.Filter{
+			States: []belay.State{belay.Waiting}, Workflow: workflow, Children: true, Limit: mostQuestions,
+		})
+		if err != nil {
+			return err
+		}
+		all := slices.DeleteFunc(found.Executions, func(e belay.Execution) bool {
+			return e.Reason == nil || !strings.Contains(e.Reason.Text, `signal "`)
+		})
+		slices.Reverse(all)
+		for i := range all[:min(len(all), mostNames)] {
+			e := &all[i]
+			if workflow == agentWorkflow {
+				o.add("hold", "an agent waits for an answer", e.Labels["prompt"], "/executions/"+e.ID.String()+"/job")
+			} else {
+				o.add("hold", excerpt(nameOf(e), 60)+" waits for a person or a signal", e.Reason.Text,
+					"/executions/"+e.ID.String())
+			}
+		}
+		if n := len(all) - mostNames; n > 0 {
+			text := several(n, "further execution") + " waiting for a person or a signal"
+			if found.Next != "" {
+				text = "at least " + text
+			}
+			o.add("hold", text, "", "/executions?"+url.Values{"state": {"waiting"}, "workflow": {workflow}}.Encode())
+		}
 	}
 	return nil
 }

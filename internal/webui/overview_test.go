@@ -40,6 +40,45 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	}
 }
 
+// The overview leads to each agent and each execution of a document that waits for a person.
+func TestOverviewSaysWhoWaitsForAnAnswer(t *testing.T) {
+	waits := func(n byte, workflow, code, text string) belay.Execution {
+		return belay.Execution{ID: id(n), Workflow: workflow, State: belay.Waiting,
+			Reason: &belay.Reason{Code: code, Text: text}}
+	}
+	all := []belay.Execution{
+		waits(1, "agent", "signal", `signal "answer-1"`), waits(2, "order", "signal", `signal "paid"`),
+		waits(3, "document", "child", "child build"), waits(4, "document", "child", `child build, signal "ok"`),
+	}
+	for range mostNames {
+		all = append(all, waits(9, "document", "signal", `signal "old"`))
+	}
+	all[0].Labels = map[string]string{"prompt": "mend the test"}
+	f := &fake{}
+	f.list = func(q belay.Filter) (belay.Page, error) {
+		var p belay.Page
+		for i := range all {
+			if len(q.States) == 1 && q.States[0] == all[i].State && q.Workflow == all[i].Workflow {
+				p.Executions = append(p.Executions, all[i])
+			}
+		}
+		return p, nil
+	}
+	var got []string
+	for _, li := range get(t, f, "/").root.class("alerts")[0].all("li") {
+		got = append(got, li.all("a")[0].attr["href"]+" "+li.words())
+	}
+	want := []string{here + id(1).String() + "/job look an agent waits for an answer mend the test"}
+	for range mostNames {
+		want = append(want, here+id(9).String()+` look document waits for a person or a signal signal "old"`)
+	}
+	want = append(want, "/executions?state=waiting&workflow=document look 1 further execution waiting for a person or "+
+		"a signal")
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the overview names\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // The overview counts executions by state, with links to their lists, and shows the newest ones.
 func TestOverviewCountsExecutions(t *testing.T) {
 	var asked []belay.Filter
