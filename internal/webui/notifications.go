@@ -33,6 +33,7 @@ type targetPage struct {
 	Terms      []term
 	Deliveries []row
 	Failed     int
+	Gate       *navLink // at which deliveries wait; nil if none does
 	More       string
 	Offers     []offer
 }
@@ -105,6 +106,9 @@ func (p *pages) notification(ctx context.Context, r *http.Request) (view, error)
 		e := &found.Executions[i]
 		if e.State == belay.Failed {
 			d.Failed++
+		}
+		if e.Gate != "" && d.Gate == nil && !e.State.Terminal() {
+			d.Gate = &navLink{Name: excerpt(string(e.Gate), maxLine), Address: pageOf(ofGate, string(e.Gate))}
 		}
 		d.Deliveries = append(d.Deliveries, rowOf(e, now))
 	}

@@ -153,35 +153,48 @@ func (o *overviewPage) workerAlerts(workers []belay.Worker, now time.Time) {
 	}
 }
 
+// addGates names the gates with one problem. A single gate has the link to its own page, where its forms are.
+func (o *overviewPage) addGates(level, one, problem string, gates, more []string) {
+	if len(gates) == 0 {
+		return
+	}
+	at := "/queues"
+	if len(gates) == 1 {
+		at = pageOf(ofGate, gates[0])
+	}
+	var names []string
+	for i, g := range gates[:min(len(gates), mostNames)] {
+		name := excerpt(g, 60)
+		if i < len(more) {
+			name += more[i]
+		}
+		names = append(names, name)
+	}
+	o.add(level, several(len(gates), one)+problem, strings.Join(names, ", "), at)
+}
+
 // gateAlerts names circuit breakers that are not closed, resources that have failed, and pauses.
 func (p *pages) gateAlerts(ctx context.Context, o *overviewPage, now time.Time) error {
 	found, err := p.backend.Gates(ctx, belay.GateFilter{Limit: mostAlerts})
 	if err != nil {
 		return err
 	}
-	var broken, failed, paused []string
+	var broken, failed, paused []string // the gates
+	var since []string
 	for i := range found.Gates {
 		g := &found.Gates[i]
-		name := excerpt(string(g.ID), 60)
 		switch {
 		case g.Pause != nil && !g.Open:
-			paused = append(paused, name+" for "+short(now.Sub(g.Pause.Since)))
+			paused, since = append(paused, string(g.ID)), append(since, " for "+short(now.Sub(g.Pause.Since)))
 		case g.Breaker != nil && g.Breaker.State != "closed":
-			broken = append(broken, name)
+			broken = append(broken, string(g.ID))
 		case g.Resource != nil && g.Resource.State == belay.ResourceFailed:
-			failed = append(failed, name)
+			failed = append(failed, string(g.ID))
 		}
 	}
-	some := func(names []string) string { return strings.Join(names[:min(len(names), mostNames)], ", ") }
-	if n := len(broken); n > 0 {
-		o.add("bad", several(n, "circuit breaker")+" not closed", some(broken), "/queues")
-	}
-	if n := len(failed); n > 0 {
-		o.add("bad", several(n, "resource")+" whose change of the mode has failed", some(failed), "/queues")
-	}
-	if n := len(paused); n > 0 {
-		o.add("hold", several(n, "pause")+" of queues, workflows or targets", some(paused), "/queues")
-	}
+	o.addGates("bad", "circuit breaker", " not closed", broken, nil)
+	o.addGates("bad", "resource", " whose change of the mode has failed", failed, nil)
+	o.addGates("hold", "pause", " of queues, workflows or targets", paused, since)
 	if found.Next != "" {
 		o.Examined = fmt.Sprintf("Only the first %d gates were examined.", mostAlerts)
 	}

@@ -33,7 +33,7 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 		"/schedules/nightly act the newest slot of the schedule nightly has failed no such document",
 		"/queues look 1 execution due for more than a minute in default",
 		"/workers look 1 worker lost in the last hour w-0.",
-		"/queues look 1 pause of queues, workflows or targets queue:gpu for 1m 00s",
+		"/queues?gate=queue%3Agpu look 1 pause of queues, workflows or targets queue:gpu for 1m 00s",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the overview names\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -106,13 +106,23 @@ func TestNotificationsAreShown(t *testing.T) {
 		if q.Labels[belay.LabelNotificationTarget] != "on-call" || q.Limit != deliveriesSize {
 			t.Errorf("the page asks for %+v", q)
 		}
-		return belay.Page{Executions: many(8), Next: "more"}, nil
+		deliveries := many(8)
+		for i := range deliveries {
+			if deliveries[i].State == belay.Pending {
+				deliveries[i].Gate = "target:hooks"
+			}
+		}
+		return belay.Page{Executions: deliveries, Next: "more"}, nil
 	}
 	list, one := get(t, f, "/notifications"), get(t, f, "/notifications/on-call")
 	list.says("on-call paused for 1m 00s by anna https://hooks.example.org failed, cancelled dead letter "+
 		"workflows: billing-*",
 		"events active exchange ends succeeded, failed, cancelled none all executions")
-	one.says("on-call paused", "1 of them failed", "Older deliveries may exist: belay notify get on-call")
+	one.says("on-call paused", "1 of them failed", "Older deliveries may exist: belay notify get on-call",
+		"Deliveries wait at the gate target:hooks")
+	if !strings.Contains(one.body, `href="/queues?gate=target%3Ahooks"`) {
+		t.Error("no link to the gate at which deliveries wait")
+	}
 	for _, a := range []*answer{list, one} {
 		if strings.Contains(a.body, "secret-path") || strings.Contains(a.body, "HOOK") {
 			t.Error("the page shows the path of a URL or the name of a secret")
