@@ -20,6 +20,7 @@ type failure struct {
 
 var headings = map[int]string{
 	http.StatusNotFound:           "Not found",
+	http.StatusForbidden:          "Not allowed",
 	http.StatusBadRequest:         "This address is not valid",
 	http.StatusGone:               "This page of the list has expired",
 	http.StatusServiceUnavailable: "Not available right now",

@@ -101,7 +101,9 @@ func TestKeysAndAuditNeedTheScopeAdmin(t *testing.T) {
 				if a.status != http.StatusForbidden || o.reads+len(o.asked)+len(o.made)+len(o.revoked) != 0 {
 					t.Errorf("%s with %v: %d, %+v", at, scopes, a.status, o)
 				}
-				a.saysNot("the name of a key")
+				if a.saysNot("the name of a key"); f == nil {
+					a.says("Not allowed")
+				}
 			}
 		}
 		nav := get(t, running(), "/workers").root.all("nav")[0].words()

@@ -125,6 +125,9 @@ func starts(all []Minute) plot {
 		return p
 	}
 	p.Summary = fmt.Sprintf("%s; in the slowest minute 95 of 100 began within %s.", several(n, "run"), short(top))
+	if top == 0 {
+		p.Summary = several(n, "run") + " began at once."
+	}
 	p.Top = short(top)
 	for i := range all {
 		m := &all[i]
@@ -151,6 +154,9 @@ func takeovers(all []Minute) plot {
 	}
 	p.Summary = fmt.Sprintf("%s lost; the slowest takeover came %s after the end of the lease.",
 		several(n, "worker"), short(top))
+	if top == 0 { // a process that is seen to be gone loses its lease before the end
+		p.Summary = several(n, "worker") + " lost; each takeover came at the end of the lease at the latest."
+	}
 	p.Top = short(top)
 	for i := range all {
 		m := &all[i]

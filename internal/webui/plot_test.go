@@ -71,6 +71,14 @@ func TestTheLastHourIsPlotted(t *testing.T) {
 	overviewWith(t, all, noon.Add(-2*time.Hour)).saysNot("counted since")
 }
 
+// Rule: waits that are too short for a number have words, and no "within 0s".
+func TestShortWaitsInWords(t *testing.T) {
+	all := quietHour()
+	all[30].Starts, all[31].Takeovers = 1, 1
+	overviewWith(t, all, noon.Add(-2*time.Hour)).says("1 run began at once.",
+		"1 worker lost; each takeover came at the end of the lease at the latest.")
+}
+
 // Rule: a plot without values says so in place of an empty picture, and a server that does not count has no plots.
 func TestAQuietHourHasNoPictures(t *testing.T) {
 	a := overviewWith(t, quietHour(), noon)
