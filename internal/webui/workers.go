@@ -67,15 +67,13 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("cursor")) // an odd cursor is that of the first page
 	from = max(0, min(from, len(open)))
 	part := open[from:min(len(open), from+workersSize)]
-	f := fleetPage{Sum: sumOf(open), Older: len(ended) > mostEnded, Reload: reloadOf(r.URL)}
+	f := fleetPage{Sum: sumOf(open), Reload: reloadOf(r.URL)}
 	for i := range part {
 		row := workerRowOf(&part[i], running.Executions, now)
 		row.Offers = deedsOn(ctx, ofWorker, row.ID, workerDeeds(&part[i])...)
 		f.Rows = append(f.Rows, row)
 	}
-	for i := range ended[:min(len(ended), mostEnded)] {
-		f.Ended = append(f.Ended, workerRowOf(&ended[i], nil, now))
-	}
+	f.Ended, f.Older = endedRows(ended, now)
 	if len(part) < len(open) {
 		f.Listed = fmt.Sprintf("These are the workers %d to %d of %d.", from+1, from+len(part), len(open))
 	}
@@ -89,6 +87,37 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	f.Pager = pagerOf("/workers", q, next)
 	return view{template: "workers", Title: "Workers", Page: f, Refresh: f.Reload.seconds(),
 		Live: f.Reload.live(changesPath)}, nil
+}
+
+// endedRows lists sessions that have ended. Sessions of one process that were drained are one row: the worker for HTTP
+// requests of a server connects for each burst of requests, and its sessions would hide lost workers.
+func endedRows(ended []belay.Worker, now time.Time) (rows []workerRow, older bool) {
+	type process struct {
+		name string
+		at   belay.Process
+	}
+	drained := make(map[process]int) // the rows of the processes
+	earlier := make(map[int]int)     // the numbers of earlier sessions, by row
+	for i := range ended {
+		w := &ended[i]
+		p := process{w.Name, w.Process}
+		row, ok := drained[p]
+		switch {
+		case ok && w.State == belay.WorkerDrained:
+			earlier[row]++
+		case len(rows) == mostEnded:
+			older = true
+		default:
+			if w.State == belay.WorkerDrained {
+				drained[p] = len(rows)
+			}
+			rows = append(rows, workerRowOf(w, nil, now))
+		}
+	}
+	for row, n := range earlier {
+		rows[row].About = append(rows[row].About, "and "+several(n, "earlier session")+" of the same worker")
+	}
+	return rows, older
 }
 
 // workerDeeds returns the names of the deeds that change something at a worker.

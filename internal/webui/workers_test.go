@@ -52,6 +52,20 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 }
 
+// The sessions of one process that were drained are one row, so that they do not hide a worker that was lost.
+func TestDrainedSessionsAreOneRow(t *testing.T) {
+	f := &fake{workers: manyWorkers(0, 40)}
+	for i := range f.workers[:39] {
+		f.workers[i].Name, f.workers[i].State, f.workers[i].EndReason = "http", belay.WorkerDrained, "drained"
+	}
+	a := get(t, f, "/workers")
+	if rows := a.root.class("cards")[0].all("tr"); len(rows) != 3 {
+		t.Errorf("%d rows, want a head and 2", len(rows))
+	}
+	a.says("drained 1h 00m ago and 38 earlier sessions of the same worker", "w-39.", "lost")
+	a.saysNot("belay workers ls --all")
+}
+
 // A large fleet has several pages, which together show each worker once.
 func TestWorkersArePaged(t *testing.T) {
 	f := &fake{workers: manyWorkers(120, 300)}
