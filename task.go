@@ -67,7 +67,7 @@ type TaskQuestion struct {
 	Signal string `json:"signal"`
 	// Approval says that the payload must be {"approved": true}, or the task fails.
 	Approval bool `json:"approval,omitempty"`
-	// Message is the question as the document has it.
+	// Message is the question that people were asked: the expressions of the document have their values.
 	Message string `json:"message,omitempty"`
 }
 

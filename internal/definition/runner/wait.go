@@ -43,6 +43,17 @@ func waitKey(generation int) []workflow.KeyOption {
 	return []workflow.KeyOption{workflow.Key(strconv.Itoa(generation))}
 }
 
+// message is the step that saves the question of an approval.
+const message = "message"
+
+// MessageStep returns the name, in the history, of the step that saves the question of an approval.
+func MessageStep(id string, generation int) string {
+	if generation > 1 {
+		id += "[" + strconv.Itoa(generation) + "]"
+	}
+	return id + "/" + message
+}
+
 // wait begins a wait, or goes on with a wait of an earlier run, in a branch of its own.
 func (x *execution) wait(ctx context.Context, t *task) error {
 	with, err := x.with(ctx, t, -1)
@@ -57,7 +68,7 @@ func (x *execution) wait(ctx context.Context, t *task) error {
 	fn := func(ctx context.Context) (json.RawMessage, error) {
 		if text, ok := m["message"].(string); ok && t.Uses == "approval" {
 			same := func(context.Context) (string, error) { return text, nil }
-			if _, err := workflow.Step(ctx, "message", same); err != nil {
+			if _, err := workflow.Step(ctx, message, same); err != nil {
 				return nil, err
 			}
 		}

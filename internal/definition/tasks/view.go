@@ -51,6 +51,9 @@ func (v *Viewer) List(ctx context.Context, r Reader, q belay.TaskQuery) (belay.T
 	if err := s.fill(ctx, r, entries, q.Outputs); err != nil {
 		return belay.TaskPage{}, err
 	}
+	if err := s.messages(ctx, r, entries); err != nil {
+		return belay.TaskPage{}, err
+	}
 	for i := range entries {
 		if q.State == "" || entries[i].State == q.State {
 			page.Tasks = append(page.Tasks, entries[i].Task)

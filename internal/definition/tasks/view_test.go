@@ -43,7 +43,7 @@ func TestStates(t *testing.T) {
 name: states
 tasks:
   - {id: a, uses: nap, with: a}
-  - {id: b, uses: approval, needs: a, timeout: 10h, with: {message: "ship it?", signal: ship}}
+  - {id: b, uses: approval, needs: a, timeout: 10h, with: {message: "ship ${{ tasks.a.output }}?", signal: ship}}
   - {id: c, uses: note, needs: b, with: c}
   - {id: d, uses: note, needs: a, if: "1 > 2", with: d}
   - {id: e, uses: sleep, needs: a, with: {for: 1h}}
@@ -71,7 +71,7 @@ tasks:
 			a.Generation != 1 || a.Execution != belay.ChildID(id, 1, "a") {
 			t.Errorf("%+v", a)
 		}
-		if q := b.Question; q == nil || q.Signal != "ship" || !q.Approval || q.Message != "ship it?" ||
+		if q := b.Question; q == nil || q.Signal != "ship" || !q.Approval || q.Message != "ship a?" ||
 			b.Needs[0] != "a" {
 			t.Errorf("%+v", b)
 		}
@@ -86,6 +86,10 @@ tasks:
 		l.kit.Restart()
 		l.kit.Advance(time.Minute)
 		want("a succeeded, b waiting, c pending, d skipped, e succeeded")
+		q := l.page(belay.TaskQuery{Execution: id}).Tasks[1].Question
+		if q == nil || q.Message != "ship a?" { // asked again, in the next generation
+			t.Errorf("%+v", q)
+		}
 		if err := l.kit.Backend.Signal(t.Context(), belay.SignalRequest{
 			Execution: id, Name: "ship", Payload: json.RawMessage(`{"approved": true}`),
 		}); err != nil {
