@@ -55,11 +55,12 @@ HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLa
 # other (the tests beside it, engine, embedded and sdktest call stores concurrently, and run with the detector);
 # TestHTTPSQLite combines two parts that TestHTTPMemory and TestSQLite run with the detector; TestWithoutRoot repeats
 # tests as another user. TestHistoryWithDataIsBounded reads 40 MB, and TestBadRequestsAreRefused sends thousands,
-# one after the other; the latter has shorter time limits, and a limit of memory, without the detector.
-UNRACED := Store HTTPSQLite WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused
+# one after the other; the latter has shorter time limits, and a limit of memory, without the detector. The tests of
+# package webui with hostile texts request one page after the other.
+UNRACED := Store HTTPSQLite WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused HostileJobs HostileCheckpoints HostileTextOnAllPages HostileSchemas HostileKeysAndAudit
 
 # The packages with tests in HEAVY or UNRACED, beginning with those that take longest.
-SPARED := ./internal/store/postgres ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/server ./internal/store/sqlite ./internal/store/memory ./internal/peer
+SPARED := ./internal/store/postgres ./internal/testkit/sdktest ./internal/httpapi ./embedded ./internal/server ./internal/store/sqlite ./internal/store/memory ./internal/webui ./internal/peer
 
 # Packages whose tests make unit runs without the race detector. Package machine starts no goroutines. Tests of process
 # and workspace start thousands of processes of the test binary, which take up to 2.5 times as long with the detector
