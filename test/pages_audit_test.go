@@ -164,7 +164,7 @@ func TestPagesOfKeysAreGuarded(t *testing.T) {
 }
 
 // Rule: in a real browser a person reads the transcript and the changes of a job of an agent, takes the bundle and the
-// patch, from which git makes the job's work, and makes and revokes a key; the audit then says so.
+// patch, from which git makes the job's work, replies to the agent, and makes and revokes a key; the audit then says so.
 func TestAPersonReadsAJobAndTheAuditInABrowser(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -201,6 +201,14 @@ func TestAPersonReadsAJobAndTheAuditInABrowser(t *testing.T) {
 	if got := read(t, filepath.Join(clone, "notes.txt")); !strings.HasSuffix(got, "gnp\nnot committed\n") {
 		t.Errorf("git makes %q of the bundle and the patch", got)
 	}
+
+	b.do("reply", chromedp.Navigate(a.url+"/executions/"+id+"/job"), click(`.acts a[href$="/reply"]`), see(`#message`),
+		enter(`#message`, "edit notes.txt and more"))
+	b.shot("job-reply")
+	b.do("reply", click(`form.act button`), see(`#conversation`))
+	b.until("It has succeeded")
+	b.until("+and more")
+	b.shot("job-replied")
 
 	b.do("make a key", chromedp.Navigate(a.url+"/keys"), click(`.acts a`), see(`input[name=name]`),
 		enter(`input[name=name]`, "the build"), click(`input[name=read]`), click(`input[name=submit]`))
