@@ -202,8 +202,8 @@ func TestAPersonReadsAJobAndTheAuditInABrowser(t *testing.T) {
 		t.Errorf("git makes %q of the bundle and the patch", got)
 	}
 
-	b.do("reply", chromedp.Navigate(a.url+"/executions/"+id+"/job"), click(`.acts a[href$="/reply"]`), see(`#message`),
-		enter(`#message`, "edit notes.txt and more"))
+	b.do("reply", chromedp.Navigate(a.url+"/executions/"+id+"/job"), click(`.acts a[href$="/reply"]`),
+		see(`#message`), enter(`#message`, "edit notes.txt and more"))
 	b.shot("job-reply")
 	b.do("reply", click(`form.act button`), see(`#conversation`))
 	b.until("It has succeeded")
