@@ -164,8 +164,8 @@ func TestPagesOfKeysAreGuarded(t *testing.T) {
 }
 
 // Rule: in a real browser a person reads the transcript and the changes of a job of an agent, takes the bundle and the
-// patch, from which git makes the job's work, and replies to the agent. The person makes and revokes a key, and the audit
-// says so.
+// patch, from which git makes the job's work, and replies to the agent. The person makes and revokes a key, and the
+// audit says so.
 func TestAPersonReadsAJobAndTheAuditInABrowser(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
