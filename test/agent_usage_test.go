@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -145,7 +146,8 @@ func wantUsage(t *testing.T, got answer, in, out int64, usd float64) {
 	}
 }
 
-// Rule: a job that exceeds its max_cost is ended with an error that says so. A reply to it has a limit of its own.
+// Rule: a job that exceeds its max_cost is ended with an error that says so. A reply to it has the same limit, or
+// one of its own.
 func TestAJobEndsAtItsMaxCost(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -174,6 +176,11 @@ func TestAJobEndsAtItsMaxCost(t *testing.T) {
 	r := p.belay("agent", "reply", "--max-tokens", "200", id, "two").want(1)
 	if !strings.Contains(r.err+r.out, "more than its max_cost of 200") {
 		t.Errorf("%s", r)
+	}
+	second := regexp.MustCompile(`job (ex_\w+)`).FindStringSubmatch(r.err)[1]
+	r = p.belay("agent", "reply", second, "four").want(1)
+	if !strings.Contains(r.err+r.out, "more than its max_cost of 200") {
+		t.Errorf("a reply does not have the limit of the job that it continues\n%s", r)
 	}
 	if used := a.want(http.StatusOK, "GET", "/jobs?label=team%3Dweb", ""); used.string("next") != "" ||
 		strings.Contains(used.text, "job_id") {

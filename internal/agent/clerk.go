@@ -40,7 +40,9 @@ type clerk struct {
 	reports int
 	halt    func(cause error)    // ends the command
 	save    func() (bool, error) // stores the changes; false if the job has no repository
-	saved   time.Time
+
+	saving sync.Mutex // held while the changes are stored, so that reports and questions do not wait meanwhile
+	saved  time.Time
 
 	started chan struct{} // closed when tree is set
 	tree    interface{ Has(pid int) bool }
@@ -157,16 +159,19 @@ func (k *clerk) question() *Question {
 // Checkpoint implements [desk.Handler].
 func (k *clerk) Checkpoint(ctx context.Context) error {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.save == nil {
+	save := k.save
+	k.mu.Unlock()
+	if save == nil {
 		return errors.New("the command has not started")
 	}
+	k.saving.Lock()
+	defer k.saving.Unlock()
 	select {
 	case <-time.After(time.Until(k.saved.Add(betweenSaves))):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	ok, err := k.save()
+	ok, err := save()
 	k.saved = time.Now()
 	switch {
 	case err != nil:

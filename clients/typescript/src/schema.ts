@@ -4450,7 +4450,7 @@ export interface components {
         Reply: {
             /** @description The budget of the new job. */
             budget?: components["schemas"]["Budget"];
-            /** @description The largest cost of the new job over all its runs: a job that exceeds it ends with an error, and its changes are kept. */
+            /** @description The largest cost of the new job over all its runs: a job that exceeds it ends with an error, and its changes are kept. The default is that of the job that it continues. */
             max_cost?: components["schemas"]["MaxCost"];
             /** @description Data of the caller, returned with the job. */
             metadata?: unknown;

@@ -2,6 +2,7 @@ package agentapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,7 +26,7 @@ type Reply struct {
 	Metadata       json.RawMessage `json:"metadata,omitempty" doc:"Data of the caller, returned with the job."`
 	Budget         *belay.Budget   `json:"budget,omitempty" doc:"The budget of the new job."`
 	Push           *agent.PushTo   `json:"push,omitempty" doc:"Push the work to a branch when the agent has succeeded."`
-	MaxCost        *agent.MaxCost  `json:"max_cost,omitempty" doc:"The largest cost of the new job over all its runs: a job that exceeds it ends with an error, and its changes are kept."`
+	MaxCost        *agent.MaxCost  `json:"max_cost,omitempty" doc:"The largest cost of the new job over all its runs: a job that exceeds it ends with an error, and its changes are kept. The default is that of the job that it continues."`
 }
 
 // HumanAnswer is the body of a request that answers the question of an agent.
@@ -63,7 +64,7 @@ func (s *Service) Reply(ctx context.Context, x *belay.Execution, body *Reply, ke
 	}
 	e := Execute{
 		Prompt: body.Prompt, Repo: last.Repo, Ref: last.Ref, TimeoutSeconds: body.TimeoutSeconds,
-		Metadata: body.Metadata, Push: body.Push, MaxCost: body.MaxCost,
+		Metadata: body.Metadata, Push: body.Push, MaxCost: cmp.Or(body.MaxCost, last.MaxCost),
 	}
 	p, err := e.prompt(&s.o.Setup)
 	if err == nil {
