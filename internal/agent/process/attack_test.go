@@ -53,6 +53,7 @@ var attacks = map[string]func(args []string) error{
 	"hoard":   hoard,
 	"peek":    peek,
 	"steal":   steal,
+	"watch":   watch,
 }
 
 // attack is the main function of a hostile run. It tries one attack for each line of its input, and

@@ -80,6 +80,12 @@ type Command struct {
 	// to read hidden paths and to list the directories above them; Landlock also hides files that
 	// are made later beside a hidden path. A path that does not exist is skipped.
 	Hidden []string
+	// Secrets lists files that are hidden like the files in Hidden, and stay hidden if they are
+	// replaced, deleted or made while the run lasts; a path that does not exist is not skipped. In a
+	// mount namespace an empty directory covers the directory of each secret, and the other entries
+	// of the directory are mounted there again, so entries that are made later are not visible. If a
+	// path is a symbolic link, this also applies to the target of the link.
+	Secrets []string
 	// Readable lists paths below the paths in Hidden that stay visible, read-only. If a path in
 	// Readable, Writable or Hidden lies below another of these paths, the deeper path determines
 	// the access to everything below it.
@@ -193,7 +199,7 @@ func (c *Command) validate() error {
 func (c *Command) validatePaths() error {
 	for what, list := range map[string][]string{
 		"writable directory": c.Writable, "directory for temporary files": {c.Tmp}, "hidden path": c.Hidden,
-		"readable path": c.Readable,
+		"secret file": c.Secrets, "readable path": c.Readable,
 	} {
 		for _, path := range list {
 			if path == "" && what == "directory for temporary files" {

@@ -66,7 +66,10 @@
 //   - [Command.Writable] seals the file system: every mount is read-only except for the run's own
 //     directories. If the run's user may not pass through a directory on the path to one of these
 //     directories, a new directory that contains only the rest of the path covers that directory.
-//   - Empty files and directories cover [Command.Hidden], except for [Command.Readable].
+//   - Empty files and directories cover [Command.Hidden], except for [Command.Readable]. The
+//     directories of [Command.Secrets] are covered too, and their other entries are mounted again
+//     in the covers. So a file that replaces a secret is not visible either. Landlock hides the
+//     secrets in the root directory, in /run, and in directories with very many entries.
 //   - [Command.Network] is closed, or leads only to one proxy.
 //   - [Command.Limits] are enforced by cgroups, v2 or v1, whose files the command may not write.
 //     The supervisor stays outside these cgroups, so that the limits cannot stop it. Where a cgroup

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
@@ -423,7 +424,7 @@ func TestEndedTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := tree.Wait(); err != nil || again != first {
+	if again, err := tree.Wait(); err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("asked again: %+v, %v", again, err)
 	}
 	if err := tree.Freeze(t.Context()); !errors.Is(err, os.ErrProcessDone) {

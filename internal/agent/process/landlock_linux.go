@@ -70,7 +70,8 @@ func landlockFor(o *order, hiddenByMounts bool) landlocked {
 	if slices.Contains(o.Without, byLandlock) {
 		l.abi = 0
 	}
-	if hides := len(o.Hidden) > 0 && !hiddenByMounts; l.abi >= landlockFiles && (hides || len(o.Writable) > 0) {
+	hides := len(o.Hidden) > 0 && !hiddenByMounts || len(o.loose) > 0
+	if l.abi >= landlockFiles && (hides || len(o.Writable) > 0) {
 		l.files = readRights | writeRights | deviceRights | ioctlRights
 		if l.abi < landlockTruncate {
 			l.files &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
@@ -175,7 +176,7 @@ func (r *rules) allowFiles(o *order) error {
 	if len(o.Writable) > 0 {
 		base = readRights
 	}
-	var hidden []string
+	hidden := o.loose
 	if o.Isolation == Subreaper {
 		hidden = o.Hidden // without a mount namespace only Landlock can hide these paths
 	}

@@ -120,6 +120,9 @@ func (s *supervisor) arrange() (sealed bool, failure *report) {
 	if o.Hidden, err = resolve(o.Hidden); err != nil {
 		return false, &report{Event: unstarted, Code: 126, Text: err.Error()}
 	}
+	if err := o.follow(); err != nil {
+		return false, &report{Event: unstarted, Code: 126, Text: err.Error()}
+	}
 	apart := s.contained() && (len(o.Writable) > 0 || len(o.Hidden) > 0)
 	if apart {
 		// The other threads of the supervisor keep the machine's view of the file system, because

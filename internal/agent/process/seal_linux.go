@@ -35,11 +35,20 @@ func view(o *order) (sealed bool, err error) {
 	// Short paths are mounted first, because a later mount on a directory would cover the earlier
 	// mounts below that directory.
 	slices.SortStableFunc(places, func(a, b place) int {
-		return cmp.Compare(strings.Count(a.at, "/"), strings.Count(b.at, "/"))
+		return cmp.Compare(a.depth(), b.depth())
 	})
 	var covers []string
 	for _, p := range places {
+		if p.what == surround && slices.Contains(covers, p.at) {
+			continue // the directory is hidden
+		}
 		covered, err := p.put(o.User)
+		if errors.Is(err, errUncovered) {
+			for _, name := range p.without {
+				o.loose = append(o.loose, filepath.Join(p.at, name))
+			}
+			continue
+		}
 		for _, at := range covered { // a cover on a directory hides earlier covers below that directory
 			covers = slices.DeleteFunc(covers, func(c string) bool { return strings.HasPrefix(c, at+"/") })
 		}
@@ -80,6 +89,7 @@ type role string
 
 const (
 	hide      role = "hide"
+	surround  role = "cover the directory of a secret:"
 	keepTmp   role = "keep for temporary files"
 	keepRead  role = "keep readable"
 	keepWrite role = "keep writable"
@@ -91,6 +101,17 @@ type place struct {
 	at   string
 	fd   int // a detached mount; -1 if an empty file or directory must cover the path
 	dir  bool
+	// without are the names of the secrets in a directory to surround.
+	without []string
+}
+
+// depth returns how deep the mounts of the place are. A cover around secrets has mounts below it.
+func (p place) depth() int {
+	n := strings.Count(p.at, "/")
+	if p.what == surround {
+		n++
+	}
+	return n
 }
 
 type places []place
@@ -109,6 +130,7 @@ var shared = []string{"/tmp", "/var/tmp", "/dev/shm"}
 // takeUp lists the places of a run: hidden paths and paths that stay visible. For each path that
 // stays visible it makes a detached mount, before other mounts hide the path or make it read-only.
 func takeUp(o *order) (all places, err error) {
+	all = o.surroundings() // before the other places with mounts of the same depth
 	for _, at := range o.Hidden {
 		if info, err := os.Lstat(at); err == nil {
 			all = append(all, place{what: hide, at: at, fd: -1, dir: info.IsDir()})
@@ -177,8 +199,11 @@ func (all places) take(what role, path, target string) (places, error) {
 // directory that contains only the rest of the path. The user loses no access, because the other
 // content of that directory was not accessible to the user before.
 func (p place) put(user *host.User) (covered []string, err error) {
-	if p.what == hide {
+	switch p.what {
+	case hide:
 		return p.cover()
+	case surround:
+		return p.surround(user)
 	}
 	if user != nil {
 		if closed := closedTo(*user, filepath.Dir(p.at)); closed != "" {
@@ -253,14 +278,7 @@ func closedTo(user host.User, dir string) string {
 		if err := unix.Stat(at, &st); err != nil {
 			return "" // dir does not exist, which the start of the command will report
 		}
-		pass := uint32(0o001)
-		switch {
-		case st.Uid == user.UID:
-			pass = 0o100
-		case st.Gid == user.GID || slices.Contains(user.Groups, st.Gid):
-			pass = 0o010
-		}
-		if st.Mode&pass == 0 {
+		if accessTo(user, &st)&0o1 == 0 {
 			return at
 		}
 	}

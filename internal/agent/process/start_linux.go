@@ -83,7 +83,8 @@ func launch(ctx context.Context, c Command, kind Isolation) (*Tree, error) {
 		Grace: c.grace(), Isolation: kind, Freezer: c.freezer, User: c.User,
 		Owner:  host.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		Limits: c.Limits, Bounds: c.bounds, Writable: c.Writable, Readable: c.Readable, Hidden: c.Hidden, Tmp: c.Tmp,
-		Helper: c.Helper, Files: directoriesOf(c.Files), Network: c.Network, Port: port, Insist: c.Insist,
+		Secrets: c.Secrets,
+		Helper:  c.Helper, Files: directoriesOf(c.Files), Network: c.Network, Port: port, Insist: c.Insist,
 		Without: c.without,
 	})
 	if err == nil && first.Event == started {

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -66,8 +67,11 @@ func survey(o *order, f facts) (Walls, *report) {
 		lock.files&unix.LANDLOCK_ACCESS_FS_TRUNCATE != 0 && len(o.Writable) > 0, byLandlock,
 	})
 	w.Hidden = joinMeans(mean{hides && contained, byMounts}, mean{
-		hides && !contained && lock.files != 0 && o.exposed() == "", byLandlock,
+		(hides && !contained && o.exposed() == "" || len(o.loose) > 0) && lock.files != 0, byLandlock,
 	})
+	if w.Replaceable = o.exempt; lock.files == 0 {
+		w.Replaceable = slices.Concat(o.exempt, o.loose)
+	}
 	w.Apart = joinMeans(mean{contained, byNamespace}, mean{w.OwnUser, byUser}, mean{lock.signals, byLandlock})
 	w.Sockets = joinMeans(mean{contained && closed, byNamespace}, mean{lock.sockets, byLandlock})
 	// Landlock alone does not close the network, because it does not restrict TCP Fast Open and

@@ -63,6 +63,8 @@ type Walls struct {
 	OwnUser bool   `json:"own_user"`
 	Seal    string `json:"seal,omitempty"`
 	Hidden  string `json:"hidden,omitempty"`
+	// Replaceable lists the secrets that are hidden only until someone replaces them.
+	Replaceable []string `json:"replaceable,omitempty"`
 	// Network is the network that the command requested. Closed names the means that restrict the
 	// run to that network.
 	Network Network `json:"network"`
@@ -90,6 +92,8 @@ func (w *Walls) Open() (open []string) {
 	say(w.Seal == "", "files that %s may write", who)
 	say(w.Seal == byLandlock, "modes, owners and times of the files of %s", who)
 	say(w.Hidden == "", "files that %s may read", who)
+	say(len(w.Replaceable) > 0, "new files in place of hidden ones, if %s may read them: %s", who,
+		strings.Join(w.Replaceable, ", "))
 	say(w.Hidden == byLandlock, "sizes and times of hidden files whose names are known, and unix sockets among them")
 	say(w.Network == HostNetwork, "the network of the machine")
 	say(w.Network == ProxiedNetwork && !strings.Contains(w.Closed, byNamespace),

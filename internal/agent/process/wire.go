@@ -28,6 +28,7 @@ type order struct {
 	Writable  []string
 	Readable  []string
 	Hidden    []string
+	Secrets   []string
 	Tmp       string
 	Helper    bool
 	Network   Network
@@ -37,6 +38,10 @@ type order struct {
 	// Files is the path of each descriptor in Command.Files that is a directory, and "" for every
 	// other descriptor.
 	Files []string
+
+	// The supervisor sets these. loose are the secrets that only Landlock can keep hidden; exempt are
+	// the secrets that stay hidden only until they are replaced.
+	loose, exempt []string
 }
 
 // request is any message from the parent to the supervisor after the first one. The first message
