@@ -52,9 +52,6 @@ func prepareDeceit(t *testing.T, m mode) (*storm, *vault) {
 	t.Helper()
 	x, v := prepareStorm(t, m, ""), newPlace(t).vault()
 	config := strings.Replace(read(t, x.path("belay.yaml")), "save_every: 0", "save_every: 200ms", 1)
-	if has(t, "agent.git_credentials") {
-		config += fmt.Sprintf("  git_credentials: %s\n", x.path("credentials"))
-	}
 	x.write("belay.yaml", config)
 	x.write("credentials", v.as("named")+"\n")
 	x.env = []string{"SSL_CERT_FILE=" + v.ca, "PATH=" + x.path("bin") + ":" + os.Getenv("PATH")}

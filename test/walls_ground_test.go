@@ -41,7 +41,7 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 		"belay": []int{}, "base": filepath.Join(x.path("data"), "workspaces", "base"), "victim_socket": x.token,
 		"files": map[string]string{
 			"secret": x.path("secret"), "config": x.path("belay.yaml"), "ssh": x.path("home/.ssh/id_ed25519"),
-			"database": filepath.Join(x.data, "belay.db"),
+			"rotated": x.path("credentials"), "database": filepath.Join(x.data, "belay.db"),
 		},
 		"socket": filepath.Join(x.data, "belay.sock"),
 		"outside": []string{x.path("outside/" + x.token), "/tmp/" + x.token, "/var/tmp/" + x.token,
@@ -65,16 +65,23 @@ func prepareStorm(t *testing.T, m mode, more string) *storm {
 	command, _ := json.Marshal([]string{x.path("bin/attacker")})
 	x.write("belay.yaml", fmt.Sprintf("agent:\n  command: %s\n  output: plain\n  repo: %s\n  timeout: 10m\n  "+
 		"grace: 500ms\n  save_every: 0\n  max_processes: %d\n  max_memory: %d\n  max_disk: %d\n%s%s",
-		command, repo, mostProcesses, mostMemory, mostDisk, m.config, newer(t)+more))
+		command, repo, mostProcesses, mostMemory, mostDisk, m.config, x.newer()+more))
+	x.write("credentials", credentials)
 	x.hand()
 	return x
 }
 
+// credentials is a credential in the form of git's file of credentials.
+const credentials = "https://someone:" + marker + "@git.example.org\n"
+
 // newer returns configuration lines for the settings that this version has and that an older
 // version may lack.
-func newer(t *testing.T) (lines string) {
-	if has(t, "agent.max_files") {
+func (x *storm) newer() (lines string) {
+	if has(x.api.t, "agent.max_files") {
 		lines += fmt.Sprintf("  max_files: %d\n", mostInodes)
+	}
+	if has(x.api.t, "agent.git_credentials") {
+		lines += fmt.Sprintf("  git_credentials: %s\n", x.path("credentials"))
 	}
 	return lines
 }

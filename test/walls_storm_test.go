@@ -1,9 +1,11 @@
 package test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,6 +78,7 @@ func attackAll(t *testing.T, m mode, kind string) (open map[string]bool, held st
 		x.collect(x.submit(x.token, "processes"), last),
 		x.collect(x.submit(x.token+"-left", "daemon", "supervisor"), last),
 		x.takeMemory(last),
+		x.rotate(last),
 	} {
 		if why != "" {
 			t.Fatal(why)
@@ -107,6 +110,39 @@ func (x *storm) takeMemory(last map[string]verdict) string {
 	full.Lock()
 	defer full.Unlock()
 	return x.collect(x.submit(x.token, "memory"), last)
+}
+
+// rotate lets a job look for a file with credentials, and replaces the file all the time: by a rename,
+// and by a file that is removed and made again.
+func (x *storm) rotate(last map[string]verdict) string {
+	x.api.t.Helper()
+	path, other := x.path("credentials"), filepath.Join(x.data, "credentials")
+	replace := func() error {
+		write := func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte(credentials), 0o600), os.Lchown(path, x.uid, x.uid))
+		}
+		return errors.Join(write(other), os.Rename(other, path), os.Remove(path), write(path))
+	}
+	stopped := make(chan error)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		var err error
+		for err == nil {
+			select {
+			case stopped <- nil:
+				return
+			case <-tick.C:
+				err = replace()
+			}
+		}
+		stopped <- err
+	}()
+	why := x.collect(x.submit(x.token, "rotated"), last)
+	if err := <-stopped; err != nil {
+		x.api.t.Errorf("replace the file with credentials: %v", err)
+	}
+	return why
 }
 
 // attackUnder lets one job try attacks under a configuration of their own, and returns for each of

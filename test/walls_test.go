@@ -49,6 +49,7 @@ func (w wall) there(t *testing.T) bool {
 var walls = []wall{
 	{attack: "database", doc: "read the database"},
 	{attack: "secret", doc: "read a file that only the server's user may read, such as a secret"},
+	{attack: "rotated", doc: "read the credential of a repository, which is replaced while the job runs"},
 	{attack: "config", doc: "read the configuration (mode 0600)"},
 	{attack: "ssh", doc: "read `~/.ssh` of the server's user"},
 	{attack: "environ", doc: "read the environment of the server"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belaydev/belay"
@@ -186,7 +187,7 @@ func jobRunner(ctx context.Context, cfg *config.Config, data string, log *slog.L
 	if j.tool, err = giveTool(j, dir); err != nil {
 		log.Warn("agents cannot ask people", "error", err)
 	}
-	spaces.Hidden, spaces.Readable = j.Walls.Hidden, j.Walls.Readable
+	spaces.Hidden, spaces.Secrets, spaces.Readable = j.Walls.Hidden, j.Walls.Secrets, j.Walls.Readable
 	return j, testSandbox(ctx, j.Runner, log)
 }
 
@@ -235,6 +236,10 @@ func lacking(r *agent.Runner, w process.Walls) (why []string) {
 	if w.Landlock == 0 {
 		why = append(why, "this machine has no Landlock, so jobs may be able to use signals and abstract sockets of "+
 			"other processes of their user")
+	}
+	if len(w.Replaceable) > 0 {
+		why = append(why, "if these files are replaced while a job runs, the job can read the new files, if its user "+
+			"may: "+strings.Join(w.Replaceable, ", "))
 	}
 	return why
 }

@@ -25,9 +25,10 @@ import (
 	"github.com/belaydev/belay/internal/secretref"
 )
 
-// visibility has two lists of paths: hidden paths, which jobs cannot see, and readable paths, which
+// visibility has three lists of paths: hidden paths, which jobs cannot see; files with secrets, which
+// jobs cannot see either, also if the files are replaced or made later; and readable paths, which
 // jobs may read although they are below hidden paths.
-type visibility struct{ hidden, readable []string }
+type visibility struct{ hidden, secrets, readable []string }
 
 // visibilityOf returns the paths that are hidden from jobs, and the paths below them that jobs may
 // read. own says that jobs have system users of their own, who cannot read files that only the
@@ -51,17 +52,17 @@ func visibilityOf(c *config.Config, data string, command []string, own bool, sec
 func hiddenFrom(c *config.Config, data string, command []string, own bool, secrets ...string) visibility {
 	a := c.Agent
 	s := visibility{readable: a.Readable}
-	s.hide(a.Hidden...)
-	s.hide(data, a.WorkspaceDir, os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, c.Broker.PasswordFile,
-		a.CryptKey, a.GitCredentials, a.PushCredentials,
-		os.Getenv("PGPASSFILE"))
-	s.hide(secrets...)
+	s.conceal(a.Hidden...)
+	s.hide(data, a.WorkspaceDir)
+	s.conceal(os.Getenv("BELAY_CONFIG"), c.File, c.TLSKey, c.Broker.PasswordFile, a.CryptKey, a.GitCredentials,
+		a.PushCredentials, os.Getenv("PGPASSFILE"))
+	s.conceal(secrets...)
 	s.hidden = append(s.hidden, engines()...)
 	for _, name := range slices.Concat(a.Env, a.PushEnv) {
-		s.hide(os.Getenv(name + "_FILE"))
+		s.conceal(os.Getenv(name + "_FILE"))
 	}
 	if rules, err := secretref.Parse(c.Secrets); err == nil {
-		s.hide(rules.Files()...)
+		s.conceal(rules.Files()...)
 	}
 	if own {
 		return s
@@ -76,7 +77,7 @@ func hiddenFrom(c *config.Config, data string, command []string, own bool, secre
 	for _, home := range homes() {
 		s.hide(home)
 		for _, name := range credentialFiles {
-			s.hide(filepath.Join(home, name))
+			s.conceal(filepath.Join(home, name))
 		}
 		s.readable = append(s.readable, programs(home, command)...)
 	}
@@ -182,9 +183,20 @@ func (s *visibility) hide(paths ...string) {
 	}
 }
 
-// unique sorts both lists and removes duplicates.
+// conceal hides files with secrets, which may not exist yet. The sandbox of each job follows the links
+// on their paths again, because the files may be replaced between jobs.
+func (s *visibility) conceal(paths ...string) {
+	s.hide(paths...)
+	for _, p := range paths {
+		if p != "" && absolute(p) != "/" {
+			s.secrets = append(s.secrets, absolute(p))
+		}
+	}
+}
+
+// unique sorts the lists and removes duplicates.
 func (s *visibility) unique() {
-	for _, list := range []*[]string{&s.hidden, &s.readable} {
+	for _, list := range []*[]string{&s.hidden, &s.secrets, &s.readable} {
 		sorted := slices.Clone(*list)
 		slices.Sort(sorted)
 		*list = slices.Compact(sorted)
@@ -194,7 +206,7 @@ func (s *visibility) unique() {
 // wallsOf returns the walls around jobs (the parts of their sandbox). If the configuration sets
 // agent.hidden or agent.egress, it demands that wall: no jobs run if the machine cannot provide it.
 func wallsOf(c *config.Config, s visibility) (agent.Walls, error) {
-	w := agent.Walls{Hidden: s.hidden, Readable: s.readable}
+	w := agent.Walls{Hidden: s.hidden, Secrets: s.secrets, Readable: s.readable}
 	if len(c.Agent.Hidden) > 0 {
 		w.Insist = append(w.Insist, process.WallHidden)
 	}

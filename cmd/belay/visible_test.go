@@ -55,6 +55,7 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	}, ":"))
 	cfg := config.Default()
 	cfg.File, cfg.TLSKey = at("etc/belay.yaml"), at("etc/tls.key")
+	cfg.Agent.PushCredentials = at("etc/later") // does not exist yet
 	cfg.Agent.GitCredentials, cfg.Agent.Env = at("etc/credentials"), []string{"TOKEN", "OTHER"}
 	cfg.Secrets = []string{"A from file:" + at("etc/task-secret") + " for http"}
 	cfg.Agent.Hidden, cfg.Agent.Readable = []string{at("srv/secret")}, []string{at("opt/tool")}
@@ -64,7 +65,8 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 		at("etc/tls.key"), at("etc/token"),
 		at("etc/worker.key"), at("srv/secret")}
 	own := visibilityOf(cfg, at("data"), command, true, at("etc/worker.key"))
-	wantOwn := ordered(visibility{append(slices.Clone(engineSockets), files...), []string{at("opt/tool")}})
+	secrets := append(slices.Clone(files[1:]), at("etc/later"))
+	wantOwn := ordered(visibility{append(slices.Clone(engineSockets), files...), secrets, []string{at("opt/tool")}})
 	if diff := cmp.Diff(wantOwn, own, cmp.AllowUnexported(visibility{})); diff != "" {
 		t.Errorf("with users of their own: %s", diff)
 	}
@@ -72,6 +74,11 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	for _, want := range append(files, home, at("home/.cargo/credentials.toml")) {
 		if !slices.Contains(s.hidden, want) {
 			t.Errorf("%s is not hidden", want)
+		}
+	}
+	for _, want := range append(secrets, at("home/.cargo/credentials.toml"), at("home/.npmrc")) {
+		if !slices.Contains(s.secrets, want) {
+			t.Errorf("%s is no secret", want)
 		}
 	}
 	var below []string
@@ -88,7 +95,7 @@ func TestSecretsAndTheHomeDirectoryAreHiddenFromJobs(t *testing.T) {
 	if diff := cmp.Diff(want, below); diff != "" {
 		t.Errorf("what they see: %s", diff)
 	}
-	for _, p := range append(s.hidden, s.readable...) {
+	for _, p := range slices.Concat(s.hidden, s.secrets, s.readable) {
 		if !filepath.IsAbs(p) || p != filepath.Clean(p) || p == "/" {
 			t.Errorf("%q is no path for a wall", p)
 		}
@@ -120,6 +127,7 @@ func TestWithoutASealOnlyThePathToTheWorkspaceIsVisible(t *testing.T) {
 	want := ordered(visibility{
 		hidden: append(slices.Clone(engineSockets), root+"/data/belay.db", root+"/data/belay.sock",
 			root+"/data/workspaces/base", root+"/other"),
+		secrets: []string{root + "/other"},
 	})
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(visibility{})); diff != "" {
 		t.Error(diff)

@@ -9,13 +9,13 @@ import (
 	"github.com/belaydev/belay/workflow"
 )
 
-// Walls are the parts of a command's sandbox: paths that are hidden from the command, paths below
-// the hidden paths that it may still read, its network, and the parts without which the command
-// must not start.
+// Walls are the parts of a command's sandbox: paths that are hidden from the command, secret files
+// that stay hidden if they are replaced, paths below the hidden paths that the command may still
+// read, its network, and the parts without which the command must not start.
 type Walls struct {
-	Hidden, Readable []string
-	Network          process.Network
-	Insist           []process.Wall
+	Hidden, Secrets, Readable []string
+	Network                   process.Network
+	Insist                    []process.Wall
 	// Proxy makes a proxy for one command whose Network is process.ProxiedNetwork. run has the attributes of log lines
 	// about the run of the command; it is empty outside of runs.
 	Proxy func(run slog.Attr) Proxy
@@ -38,7 +38,7 @@ type Proxy struct {
 // describes, after the end of the command, the network requests that the proxy refused. If ctx belongs to a run, the
 // log lines of the proxy name it.
 func (w *Walls) around(ctx context.Context, c process.Command) (walled process.Command, refused func() []string) {
-	c.Hidden, c.Readable, c.Network, c.Insist = w.Hidden, w.Readable, w.Network, w.Insist
+	c.Hidden, c.Secrets, c.Readable, c.Network, c.Insist = w.Hidden, w.Secrets, w.Readable, w.Network, w.Insist
 	if w.Proxy == nil {
 		return c, func() []string { return nil }
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +41,29 @@ func readFile(name string) attack {
 		}
 		return readAny(paths)
 	}
+}
+
+// readRotated tries for two seconds to read a file that is replaced all the time: by its path, through
+// the root directories of all processes, by its directory that it has opened before, and by a link
+// that it has made before.
+func readRotated(s *spec) (string, error) {
+	path := s.Files["rotated"]
+	_ = os.Link(path, "linked")
+	paths := []string{path, "linked"}
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		defer dir.Close()
+		paths = append(paths, fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+	}
+	roots, _ := filepath.Glob("/proc/[0-9]*/root")
+	for _, root := range roots {
+		paths = append(paths, root+path)
+	}
+	for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(time.Millisecond) {
+		if how, err := readAny(paths); err == nil {
+			return how, nil
+		}
+	}
+	return readAny(paths)
 }
 
 func readAny(paths []string) (string, error) {

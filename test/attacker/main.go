@@ -71,7 +71,7 @@ type attack func(s *spec) (string, error)
 
 var attacks = map[string]attack{
 	"database": readFile("database"), "secret": readFile("secret"), "config": readFile("config"),
-	"ssh":     readFile("ssh"),
+	"ssh": readFile("ssh"), "rotated": readRotated,
 	"environ": environ, "peek": peek, "descriptors": descriptors, "ptrace": ptrace, "signal": signalBelay,
 	"port": port, "socket": socket, "engine": engine, "bus": bus,
 	"victim-files": victimFiles, "victim-tmp": victimTmp, "victim-process": victimProcess, "abstract": abstract,

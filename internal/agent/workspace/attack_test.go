@@ -164,12 +164,16 @@ func TestStewardReadsNothingHiddenFromItsJob(t *testing.T) {
 	if err := os.Chmod(filepath.Join(place, "bin", "git"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for hidden, want := range map[string]bool{"": true, filepath.Dir(secret): false} {
+	for hidden, want := range map[string]bool{"": true, filepath.Dir(secret): false, secret: false} {
 		m := open(t)
 		w := prepare(t, m, Spec{Repo: repo(t)})
 		write(t, filepath.Join(w.Dir, "a.txt"), "of the job\n")
 		m.git.bin = filepath.Join(place, "bin", "git")
-		if hidden != "" {
+		switch hidden {
+		case "":
+		case secret:
+			m.Secrets = []string{hidden}
+		default:
 			m.Hidden = []string{hidden}
 		}
 		s := salvageOf(t, m, w)

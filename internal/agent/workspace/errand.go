@@ -24,11 +24,12 @@ type errand struct {
 	// writable lists the directories in which the helper may write, in addition to its scratch
 	// directory.
 	writable []string
-	// hidden and readable have the same meaning as Hidden and Readable in process.Command.
-	hidden, readable []string
-	files            []*os.File
-	inherit          []string
-	limits           process.Limits
+	// hidden, secrets and readable have the same meaning as Hidden, Secrets and Readable in
+	// process.Command.
+	hidden, secrets, readable []string
+	files                     []*os.File
+	inherit                   []string
+	limits                    process.Limits
 	// network gives the helper the network of this machine.
 	network bool
 	// hostTmp gives the helper the machine's /tmp instead of a private /tmp, because the source, or
@@ -96,7 +97,8 @@ func (m *Manager) errandCommand(t *trip, e *errand) (process.Command, error) {
 			"HOME": t.scratch, "TMPDIR": t.scratch, "LC_ALL": "C",
 		},
 		Stdin: in.Bytes(), Output: t.take, Grace: -1, User: e.user, Limits: e.limits,
-		Writable: append([]string{t.scratch}, e.writable...), Hidden: e.hidden, Readable: e.readable, Files: e.files,
+		Writable: append([]string{t.scratch}, e.writable...), Hidden: e.hidden, Secrets: e.secrets,
+		Readable: e.readable, Files: e.files,
 	}
 	if !e.hostTmp {
 		c.Tmp = t.scratch

@@ -49,11 +49,12 @@ type Manager struct {
 	// Limits are the resource limits of each helper process; the command of a job has the same
 	// limits.
 	Limits process.Limits
-	// Hidden lists paths that are hidden from a helper that reads files of a job. Readable lists
-	// paths below Hidden that the helper may still read. Both lists also apply to the command of the
-	// job. So the command gains nothing by replacing a file by a symbolic link, even if the helper
-	// has the same user: the helper can read only files that the command itself can read.
-	Hidden, Readable []string
+	// Hidden lists paths that are hidden from a helper that reads files of a job. Secrets lists files
+	// that are hidden from it even if they are replaced. Readable lists paths below Hidden that the
+	// helper may still read. These lists also apply to the command of the job. So the command gains
+	// nothing by replacing a file by a symbolic link, even if the helper has the same user: the helper
+	// can read only files that the command itself can read.
+	Hidden, Secrets, Readable []string
 	// Quota limits each workspace, even while Prepare makes the workspace; see [Workspace.Watch].
 	Quota Quota
 	// Credentials finds the user name and password for a repository whose URL has none. If

@@ -64,10 +64,11 @@ func (m *Manager) charge(w *Workspace) charge {
 // works in a workspace). The steward runs as the user of the workspace.
 func (m *Manager) stewardFor(w *Workspace, o order, limit int64) errand {
 	e := errand{
-		who: "steward", user: w.User, hidden: m.Hidden, readable: m.Readable, limits: m.Limits, limit: limit, order: o,
+		who: "steward", user: w.User, hidden: m.Hidden, secrets: m.Secrets, readable: m.Readable, limits: m.Limits,
+		limit: limit, order: o,
 	}
 	e.limits.FileSize = m.Quota.Bytes
-	if len(e.hidden) > 0 {
+	if len(e.hidden)+len(e.secrets) > 0 {
 		e.readable = append(e.readable[:len(e.readable):len(e.readable)], w.objects, w.notes())
 	}
 	dirs := []string{w.Dir, w.Home}
