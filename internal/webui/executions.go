@@ -41,6 +41,7 @@ type listing struct {
 type row struct {
 	ID       string
 	Workflow string
+	Reports  []span // what a delivery of a notification reports; empty for other executions
 	State    state
 	About    string
 	Attempt  int
@@ -266,8 +267,12 @@ func workflows(all []belay.Execution) []string {
 }
 
 func rowOf(e *belay.Execution, now time.Time) row {
-	return row{
+	r := row{
 		ID: e.ID.String(), Workflow: nameOf(e), State: stateOf(e), About: about(e), Attempt: e.Attempt,
 		Age: when(e.CreatedAt, now), Took: took(e, now),
 	}
+	if name, reports := newsOf(e); name != "" {
+		r.Workflow, r.Reports = name, reports
+	}
+	return r
 }

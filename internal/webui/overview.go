@@ -14,6 +14,7 @@ import (
 
 const (
 	newest      = 10          // executions on the overview
+	newestRead  = 50          // executions among which it looks for those that are no deliveries of notifications
 	lately      = time.Hour   // how long the overview names workers that were lost
 	overdueFrom = time.Minute // from this wait on an execution that a worker could take is overdue
 	mostAlerts  = 1000        // gates, and schedules, that the overview examines
@@ -29,9 +30,11 @@ type overviewPage struct {
 	Alerts   []alert
 	Examined string // what the page has not examined; empty if it has examined everything
 	Rows     []row
-	Fleet    string
-	Activity *activity // nil if the server does not count what it does
-	Reload   reload
+	// Deliveries is the number of deliveries of notifications that the rows leave out.
+	Deliveries int
+	Fleet      string
+	Activity   *activity // nil if the server does not count what it does
+	Reload     reload
 }
 
 // alert is a matter to which a person should attend, with the page that shows it.
@@ -43,7 +46,7 @@ type alert struct {
 }
 
 func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
-	all, err := p.backend.Executions(ctx, belay.Filter{Limit: newest, Count: true})
+	all, err := p.backend.Executions(ctx, belay.Filter{Limit: newestRead, Count: true})
 	if err != nil {
 		return view{}, err
 	}
@@ -55,9 +58,7 @@ func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 	open := slices.DeleteFunc(slices.Clone(workers), func(w belay.Worker) bool { return w.State.Ended() })
 	o := overviewPage{Fleet: sumOf(open), Reload: reloadOf(r.URL)}
 	o.Counts, o.More = countStates(&filter{State: "none"}, &all)
-	for i := range all.Executions[:min(len(all.Executions), newest)] {
-		o.Rows = append(o.Rows, rowOf(&all.Executions[i], now))
-	}
+	o.newest(all.Executions, now)
 	if p.options.Activity != nil {
 		o.Activity = activityOf(p.options.Activity())
 	}
@@ -78,6 +79,20 @@ func (p *pages) overview(ctx context.Context, r *http.Request) (view, error) {
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int { return strings.Compare(a.Level.Class, b.Level.Class) })
 	return view{template: "overview", Title: "Overview", Page: o, Refresh: o.Reload.seconds(),
 		Live: o.Reload.live(changesPath)}, nil
+}
+
+// newest lists the newest executions without the deliveries of notifications, which would hide those that they report.
+func (o *overviewPage) newest(all []belay.Execution, now time.Time) {
+	for i := range all[:min(len(all), newestRead)] {
+		switch {
+		case len(o.Rows) == newest:
+			return
+		case all[i].Trigger == belay.TriggerNotification:
+			o.Deliveries++
+		default:
+			o.Rows = append(o.Rows, rowOf(&all[i], now))
+		}
+	}
 }
 
 func (o *overviewPage) add(level, text, about, address string) {
