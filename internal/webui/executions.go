@@ -35,13 +35,15 @@ type listing struct {
 	Filtered bool
 	Offers   []offer
 	Missing  string // the id or key that no execution has; empty if none was looked for
+
+	WithChildren string // the address of the list with children; empty if it has them, or if it shows one family
 }
 
 // row is one execution in a list.
 type row struct {
 	ID       string
 	Workflow string
-	Reports  []span // what a delivery of a notification reports; empty for other executions
+	Relation []span // what a delivery of a notification reports, or of which execution it is a child; often empty
 	State    state
 	About    string
 	Attempt  int
@@ -72,6 +74,7 @@ type filter struct {
 	Labels   []string // each as name=value
 	Error    string   // a part of the text of the error
 	Key      string   // an idempotency key that several executions have
+	Children bool     // the children of all executions, too
 	Parent   string
 	Cursor   string
 	Live     string
@@ -98,7 +101,7 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	}
 	page, err := p.backend.Executions(ctx, belay.Filter{
 		States: f.states, Workflow: f.Workflow, Queue: f.Queue, Labels: f.labels, Error: f.Error, Key: f.Key,
-		Children: f.Key != "", Parent: f.parent, Cursor: f.Cursor, Limit: pageSize, Count: true,
+		Children: f.Children || f.Key != "", Parent: f.parent, Cursor: f.Cursor, Limit: pageSize, Count: true,
 	})
 	if err != nil {
 		return view{}, err
@@ -114,6 +117,12 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	l.Offers = append(l.Offers, bulkOffers(ctx, &f)...)
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
+		if e := &page.Executions[i]; f.Parent == "" && !e.Parent.IsZero() {
+			l.Rows[i].Relation = spans("child of " + e.Parent.String())
+		}
+	}
+	if !f.Children && f.Key == "" && f.Parent == "" {
+		l.WithChildren = f.with(func(f *filter) { f.Children, f.Cursor = true, "" })
 	}
 	l.Searched = when(page.SearchedUntil, now)
 	if page.Next != "" {
@@ -155,7 +164,7 @@ func parseFilter(q url.Values) (filter, error) {
 	f := filter{
 		State: q.Get("state"), Workflow: q.Get("workflow"), Queue: q.Get("queue"),
 		Error: strings.TrimSpace(q.Get("error")), Key: q.Get("key"), Parent: q.Get("parent"),
-		Cursor: q.Get("cursor"), Live: q.Get("live"),
+		Cursor: q.Get("cursor"), Live: q.Get("live"), Children: q.Get("children") == "yes",
 	}
 	if err := parseLabels(&f, q["label"]); err != nil {
 		return f, err
@@ -216,6 +225,9 @@ func (f filter) with(change func(*filter)) string {
 	if len(f.Labels) > 0 {
 		q["label"] = f.Labels
 	}
+	if f.Children {
+		q.Set("children", "yes")
+	}
 	for name, value := range map[string]string{
 		"state": f.State, "workflow": f.Workflow, "queue": f.Queue, "error": f.Error, "key": f.Key,
 		"parent": f.Parent, "cursor": f.Cursor, "live": f.Live,
@@ -272,7 +284,7 @@ func rowOf(e *belay.Execution, now time.Time) row {
 		Age: when(e.CreatedAt, now), Took: took(e, now),
 	}
 	if name, reports := newsOf(e); name != "" {
-		r.Workflow, r.Reports = name, reports
+		r.Workflow, r.Relation = name, reports
 	}
 	return r
 }

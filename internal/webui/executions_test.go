@@ -143,6 +143,43 @@ func TestExecutionsAreFiltered(t *testing.T) {
 	}
 }
 
+// The list has no children unless the reader asks for them. An empty list says so, and the switch stays in every link.
+func TestChildrenAreSearchedOnRequest(t *testing.T) {
+	var asked []belay.Filter
+	all := many(60)
+	all[0].Parent = id(9)
+	a := get(t, listed(nil, &asked), "/executions?state=failed&error=no+space&cursor=x")
+	a.says("Children of executions were not searched.")
+	var to string
+	for _, l := range a.root.all("a") {
+		if l.words() == "Search them, too" {
+			to = l.attr["href"]
+		}
+	}
+	if to != "/executions?children=yes&error=no+space&state=failed" || asked[0].Children {
+		t.Errorf("the search for children is at %q; asked %+v", to, asked)
+	}
+	a = get(t, listed(all, &asked), "/executions?children=yes&label=a%3Db")
+	if !asked[1].Children {
+		t.Errorf("asked %+v", asked[1])
+	}
+	a.says("build child of " + id(9).String())
+	for _, l := range append(a.root.class("counts")[0].all("a"), a.root.class("pages")[0].all("a")...) {
+		if query(t, l).Get("children") != "yes" {
+			t.Errorf("the link %s has no children", l.attr["href"])
+		}
+	}
+	for _, n := range a.root.all("input") {
+		if n.attr["name"] == "children" && n.attr["checked"] == "" {
+			t.Error("the switch is off")
+		}
+	}
+	get(t, listed(nil, &asked), "/executions?children=yes&error=x").saysNot("were not searched")
+	get(t, &fake{list: func(belay.Filter) (belay.Page, error) {
+		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
+	}}, "/executions?workflow=rare").says("Children of executions are not searched.")
+}
+
 func query(t *testing.T, link *node) url.Values {
 	t.Helper()
 	u, err := url.Parse(link.attr["href"])
@@ -185,6 +222,7 @@ func TestEmptyListsSayWhatToDo(t *testing.T) {
 	f := &fake{}
 	get(t, f, "/executions").says("Nothing has been submitted yet.", "belay run -- make test", "all 0")
 	get(t, f, "/executions?workflow=x").says("No execution matches the filter.", "Show all")
+	get(t, f, "/executions?key=x").saysNot("were not searched")
 	get(t, f, "/executions?cursor=x").says("There are no older executions.")
 }
 
