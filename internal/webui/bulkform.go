@@ -278,13 +278,19 @@ func bulkPageOf(action belay.BulkAction, form url.Values) actionForm {
 		Danger: action == belay.BulkCancel || action == belay.BulkDiscard,
 		Hidden: []field{{Name: "action", Value: string(action)}},
 	}
-	back := chosen(form, "workflow", "fingerprint")
-	if text.things == "execution" {
-		f.Up, f.UpName, back = "/executions", "Executions", chosen(form, "workflow", "state")
-	}
 	f.Back = f.Up
-	if len(back) > 0 {
+	if back := chosen(form, "workflow", "fingerprint"); len(back) > 0 {
 		f.Back += "?" + back.Encode()
+	}
+	if text.things == "execution" {
+		f.Up, f.UpName = "/executions", "Executions"
+		list := filter{State: form.Get("state"), Workflow: form.Get("workflow"), Queue: form.Get("queue")}
+		if labels, err := labelLines(form.Get("labels")); err == nil && len(labels) > 0 {
+			list.Labels = strings.Split(labelText(labels), "\n")
+		}
+		f.Back = list.with(func(*filter) {})
+	} else if form.Get("text") != "" {
+		f.Back = filter{Error: form.Get("text"), Workflow: form.Get("workflow")}.with(func(*filter) {})
 	}
 	for _, name := range bulkFilterFields {
 		if v := form.Get(name); v != "" {

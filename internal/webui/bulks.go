@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -245,17 +246,27 @@ func (s state) ended() bool {
 	return s.Class == "succeeded" || s.Class == "failed" || s.Class == "cancelled"
 }
 
-// bulkOffers returns the bulks that act on the executions of a list. A list whose filter a bulk does not have offers
-// none, so that no bulk acts on more executions than the list shows.
-func bulkOffers(ctx context.Context, f *filter) []offer {
-	plain := func(f *filter) { f.Cursor, f.Live = "", "" }
-	only := filter{State: f.State, Workflow: f.Workflow}
-	if !visitorOf(ctx).allows(belay.ScopeOperate) || f.with(plain) != only.with(plain) || f.State+f.Workflow == "" ||
-		f.Workflow == belay.BulkWorkflow {
-		return nil
+// bulkOffers returns the bulks that act on the executions of a list, or says why a list with a filter has none. It
+// offers none whose filter differs from that of the list, so that no bulk acts on more executions than the list shows.
+func bulkOffers(ctx context.Context, f *filter) (all []offer, why string) {
+	plain := f.with(func(f *filter) { f.Cursor, f.Live = "", "" })
+	if !visitorOf(ctx).allows(belay.ScopeOperate) || plain == "/executions" || f.Workflow == belay.BulkWorkflow {
+		return nil, ""
 	}
-	q := chosen(url.Values{"state": {f.State}, "workflow": {f.Workflow}}, "state", "workflow")
-	var all []offer
+	labels := labelText(f.labels)
+	read, err := labelLines(labels) // spaces or lines in a label would make other labels of it
+	switch {
+	case f.Parent != "" || f.Children:
+		return nil, "A bulk never acts on children, so this list offers none."
+	case f.Key != "":
+		return nil, "A bulk does not select by an idempotency key, so this list offers none."
+	case err != nil || !maps.Equal(read, f.labels):
+		return nil, "A bulk does not select by a label with such spaces, so this list offers none."
+	case f.Error != "":
+		return errorBulks(f)
+	}
+	q := chosen(url.Values{"state": {f.State}, "workflow": {f.Workflow}, "queue": {f.Queue}, "labels": {labels}},
+		"state", "workflow", "queue", "labels")
 	switch f.State {
 	case "":
 		all = append(all, offer{newBulkAddress(belay.BulkRetry, q), "Retry those that failed", false},
@@ -266,7 +277,26 @@ func bulkOffers(ctx context.Context, f *filter) []offer {
 	default:
 		all = append(all, offer{newBulkAddress(belay.BulkCancel, q), "Cancel all of these", true})
 	}
-	return all
+	return all, ""
+}
+
+// errorBulks offers the bulks for a list whose executions have a text in their errors. Only bulks of dead letters
+// select by a text; they do not select by queues and labels.
+func errorBulks(f *filter) (all []offer, why string) {
+	why = "Retry all and Cancel all do not select by the text of an error."
+	switch f.State {
+	case "", belay.Failed.String():
+	default:
+		return nil, why
+	}
+	if f.Queue != "" || len(f.labels) > 0 {
+		return nil, why + " A bulk of dead letters does, but not together with a queue or a label."
+	}
+	q := chosen(url.Values{"text": {f.Error}, "workflow": {f.Workflow}}, "text", "workflow")
+	return []offer{
+		{newBulkAddress(belay.BulkRequeue, q), "Requeue open dead letters with this text", false},
+		{newBulkAddress(belay.BulkDiscard, q), "Discard open dead letters with this text", true},
+	}, why + " Bulks of dead letters do."
 }
 
 // letterBulks returns the bulks that act on the open dead letters of a workflow, of a group, or on all.

@@ -34,6 +34,7 @@ type listing struct {
 	Reload   reload
 	Filtered bool
 	Offers   []offer
+	NoBulk   string // why the list does not offer some bulks
 	Missing  string // the id or key that no execution has; empty if none was looked for
 
 	WithChildren string // the address of the list with children; empty if it has them, or if it shows one family
@@ -114,7 +115,8 @@ func (p *pages) executions(ctx context.Context, r *http.Request) (view, error) {
 	if visitorOf(ctx).allows(belay.ScopeSubmit) {
 		l.Offers = []offer{{startPath, "Start an execution", false}}
 	}
-	l.Offers = append(l.Offers, bulkOffers(ctx, &f)...)
+	bulks, why := bulkOffers(ctx, &f)
+	l.Offers, l.NoBulk = append(l.Offers, bulks...), why
 	for i := range page.Executions {
 		l.Rows = append(l.Rows, rowOf(&page.Executions[i], now))
 		if e := &page.Executions[i]; f.Parent == "" && !e.Parent.IsZero() {
