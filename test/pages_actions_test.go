@@ -32,6 +32,9 @@ func (c *clerk) take(page, action, says string, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		c.do("fill in "+fields[i]+" of "+action, set(fields[i], fields[i+1]))
 	}
+	if action == "requeue" {
+		c.do("review "+action, click(`form.act .buttons button:not(.other)`), see(`#change .added`))
+	}
 	c.do("send the form "+action, click(`form.act .buttons button:not(.other)`),
 		chromedp.WaitNotPresent(chromedp.CSS(`form.act`)), see(`main h1`))
 	c.until(says)

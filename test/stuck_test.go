@@ -173,6 +173,9 @@ func TestAPersonRepairsStuckExecutions(t *testing.T) {
 			for name, value := range s.form {
 				steps = append(steps, chromedp.SetValue(chromedp.CSS("form.act [name="+name+"]"), value))
 			}
+			if _, reviewed := s.form["input"]; reviewed {
+				steps = append(steps, click("form.act button[type=submit]"), see("#change .added"))
+			}
 			b.do(s.name+": send the form", append(steps, click("form.act button[type=submit]"), see("p.done"))...)
 		}
 		until(t, s.name+": it is "+s.ends, func() bool {

@@ -232,6 +232,7 @@ type actionForm struct {
 	Danger                 bool
 	Failed                 string
 	Review                 *bulkReview // what the form would do; nil for most forms
+	Change                 *inputDiff  // how the form would change an input; nil for most forms
 }
 
 // act shows the form of an action, or carries the action out and goes to the page of the execution.
@@ -252,6 +253,12 @@ func (p *pages) act(w http.ResponseWriter, r *http.Request) {
 		return
 	case form == nil:
 		p.form(w, r, a, e, nil, nil)
+		return
+	case a.name == "requeue" && form.Get("show") != "":
+		p.form(w, r, a, e, form, nil)
+		return
+	case a.name == "requeue" && form.Get("step") != "start":
+		p.reviewInput(w, r, a, e, form)
 		return
 	}
 	to, err := p.carryOut(ctx, a, e, form)
@@ -314,6 +321,9 @@ func (p *pages) find(ctx context.Context, r *http.Request) (*action, *belay.Exec
 func (p *pages) form(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, sent url.Values,
 	failed error) {
 	f := actionFormOf(a, e)
+	if a.name == "requeue" {
+		f.Button, f.Notes = "Review", []string{"Nothing happens yet: the next page shows how the input changes."}
+	}
 	f.Fields = slices.Clone(a.fields)
 	for i := range f.Fields {
 		x := &f.Fields[i]

@@ -112,6 +112,9 @@ func TestActionsReachTheBackend(t *testing.T) {
 			}
 		}
 		got := send(t, f, by(at+"/"+a.name, form, a.scope))
+		if a.name == "requeue" { // after the review
+			got = send(t, f, by(at+"/"+a.name, fieldsOnPage(got), a.scope))
+		}
 		to := at + "?done=" + a.name
 		switch a.name {
 		case "fork":
@@ -179,6 +182,7 @@ func TestRefusedActionsLoseNothing(t *testing.T) {
 	}
 	form.Set("input", `{"change": 18}`)
 	f.refusal = &belay.Error{Code: belay.CodeConflict, Message: "it was reopened by bob"}
+	form.Set("step", "start")
 	a = send(t, f, by(at+"/requeue", form, belay.ScopeOperate))
 	if a.status != http.StatusConflict {
 		t.Errorf("%d", a.status)
@@ -224,6 +228,8 @@ func TestHostileTextInForms(t *testing.T) {
 				t.Errorf("%.30q: the input %.80q became %.80q", s, f.one.Input, form.Get("input"))
 			}
 			form.Set("reason", s)
+			checkTame(t, send(t, f, by(at+"/"+name, form, belay.ScopeOperate)))
+			form.Set("step", "start")
 			checkTame(t, send(t, f, by(at+"/"+name, form, belay.ScopeOperate)))
 		}
 		r := by(at, nil)
@@ -297,4 +303,45 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 			t.Errorf("signal %d is %s %s", i, s.Name, s.Payload)
 		}
 	}
+}
+
+// Another input for an execution is reviewed first: the page shows the difference, and its form has what the person
+// wrote, for the generation that the person saw.
+func TestAnotherInputIsReviewed(t *testing.T) {
+	at := here + id(1).String() + "/requeue"
+	f := running()
+	f.one.State, f.one.Input = belay.Failed, json.RawMessage(`{"change":17,"by":"anna"}`)
+	form := formOf(t, f, "requeue", belay.ScopeOperate)
+	send(t, f, by(at, nil, belay.ScopeOperate)).says("Review", "Nothing happens yet")
+	form.Set("input", "{\"change\": 18,\n\"by\": \"anna\\u202e\u202e\"}")
+	form.Set("keep", "yes")
+	form.Set("reason", "wrong change")
+	f.one.Generation = 2
+	a := send(t, f, by(at, form, belay.ScopeOperate))
+	a.says(`- "change": 17`, `+ "change": 18`, "Finished steps keep their results", "Run with another input",
+		"Change the input")
+	if a.status != http.StatusOK || len(f.controls) != 0 {
+		t.Fatalf("the review: %d, %v", a.status, f.controls)
+	}
+	confirm := fieldsOnPage(a)
+	if confirm.Get("reason") != "wrong change" || confirm.Get("generation") != "1" {
+		t.Errorf("the review has %v", confirm)
+	}
+	terms := fieldsOnPage(a)
+	terms.Set("show", "terms")
+	again := send(t, f, by(at, terms, belay.ScopeOperate))
+	if !same([]byte(fieldsOnPage(again).Get("input")), []byte(form.Get("input"))) || len(f.controls) != 0 {
+		t.Errorf("the input to change is %q", fieldsOnPage(again).Get("input"))
+	}
+	send(t, f, by(at, confirm, belay.ScopeOperate))
+	c := f.controls[0]
+	if !same(c.Input, []byte(form.Get("input"))) || !c.KeepResults || c.Generation != 1 || c.Reason != "wrong change" {
+		t.Errorf("the action is %+v", c)
+	}
+	form.Set("input", string(f.one.Input))
+	send(t, f, by(at, form, belay.ScopeOperate)).says("The input stays as it is.")
+	form.Set("input", "")
+	send(t, f, by(at, form, belay.ScopeOperate)).says("The input stays as it is.")
+	form.Set("input", strings.Repeat("[", 9000)+strings.Repeat("]", 9000))
+	send(t, f, by(at, form, belay.ScopeOperate)).says("The input is too large to compare here.")
 }

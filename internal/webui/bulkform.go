@@ -378,7 +378,7 @@ func (p *pages) reviewBulk(ctx context.Context, w http.ResponseWriter, r *http.R
 	f.Notes = []string{selects(b.Action, &b.Filter), paceOf(&b)}
 	for _, name := range []string{"edit", "input", "canary", "all", "rate", "failures"} {
 		if form.Has(name) {
-			f.Hidden = append(f.Hidden, field{Name: name, Value: form.Get(name)})
+			f.Hidden = append(f.Hidden, field{Name: name, Value: escapeSteering(form.Get(name))})
 		}
 	}
 	f.Hidden = append(f.Hidden, field{Name: "step", Value: "start"})
