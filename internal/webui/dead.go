@@ -43,6 +43,7 @@ type deadGroup struct {
 type letterPage struct {
 	Chosen, Fingerprint string
 	Head                *deadGroup // from its newest dead letter on this page; nil if the page is empty
+	Sum                 string     // how many dead letters the group has; empty if the page is empty
 	Choices             []navLink
 	Rows                []letterRow
 	Up                  string
@@ -146,7 +147,12 @@ func (p *pages) letters(ctx context.Context, q url.Values, f belay.DeadLetterFil
 	for i := range found.DeadLetters[:min(len(found.DeadLetters), lettersSize)] {
 		l := &found.DeadLetters[i]
 		if d.Head == nil {
-			d.Head = &deadGroup{Workflow: excerpt(l.Workflow, maxLine), Reason: reasonWords(l.Reason)}
+			d.Head = &deadGroup{
+				Workflow: excerpt(l.Workflow, maxLine), Reason: reasonWords(l.Reason), Message: excerpt(l.Message, 600),
+			}
+			if d.Sum, err = p.groupSum(ctx, f, l.Workflow, &found); err != nil {
+				return view{}, err
+			}
 		}
 		row := letterRowOf(l, now)
 		if l.Resolution == "" {
@@ -158,6 +164,29 @@ func (p *pages) letters(ctx context.Context, q url.Values, f belay.DeadLetterFil
 		d.Offers = append(letterBulks(ctx, q), deedsOn(ctx, ofGroup, f.Fingerprint, "note")...)
 	}
 	return view{template: "letters", Title: "Dead letters", Page: d}, nil
+}
+
+// groupSum says how many dead letters of a group there are. Those of a group with several pages are counted, as on the
+// page of all groups.
+func (p *pages) groupSum(
+	ctx context.Context, f belay.DeadLetterFilter, workflow string, page *belay.DeadLetterPage,
+) (string, error) {
+	n, atLeast := len(page.DeadLetters), ""
+	if f.Cursor != "" || page.Next != "" {
+		f.Cursor, f.Workflow = "", workflow
+		found, err := p.backend.DeadLetterGroups(ctx, f)
+		if err != nil || len(found.Groups) == 0 {
+			return "", err
+		}
+		if n = found.Groups[0].Count; found.More {
+			atLeast = "at least "
+		}
+	}
+	noun := "dead letter"
+	if f.Resolution != "all" {
+		noun = f.Resolution + " dead letter"
+	}
+	return atLeast + several(n, noun), nil
 }
 
 // mostLetterNotes is how many notes about a dead letter the page of an execution shows, the newest.

@@ -83,7 +83,16 @@ func TestDeadLettersOfAGroup(t *testing.T) {
 	l.Message, l.Resolution, l.ResolvedBy, l.ResolvedAt = "too slow", belay.ResolvedFixed, "anna", ago(time.Second)
 	l.FailedBy = belay.FailedByMonitor
 	l.Notes = []belay.DeadLetterNote{{By: "bob", Text: "first"}, {By: "anna", Text: "moved the file"}}
+	f.groups = belay.DeadLetterGroups{Groups: []belay.DeadLetterGroup{{Fingerprint: "f0", Count: 70}}, More: true}
 	first := get(t, f, "/dead?fingerprint=f0&resolution=all")
+	if q := f.dead[1]; q.Fingerprint != "f0" || q.Resolution != "all" || q.Workflow != "review" || q.Cursor != "" {
+		t.Errorf("the count asks for %+v", q)
+	}
+	if h := first.root.class("summary"); len(h) != 1 || h[0].words() != "too slow" {
+		t.Error("the page has no heading with the error")
+	}
+	first.says("at least 70 dead letters with this error")
+	f.dead = f.dead[:1]
 	if q := f.dead[0]; q.Fingerprint != "f0" || q.Resolution != "all" || q.Limit != lettersSize {
 		t.Errorf("the page asks for %+v", q)
 	}
@@ -98,6 +107,11 @@ func TestDeadLettersOfAGroup(t *testing.T) {
 	}
 	if n := len(second.root.class("cards")[0].all("tr")); n != 21 || nextOf(second) != "" {
 		t.Errorf("the second page has %d rows, want 21", n)
+	}
+	f.letters, f.dead = f.letters[:2], nil
+	get(t, f, "/dead?fingerprint=f0").says("2 open dead letters with this error")
+	if len(f.dead) != 1 {
+		t.Errorf("a group with one page is counted with %d reads", len(f.dead))
 	}
 	if a := get(t, f, "/dead?resolution=nonsense"); a.status != 400 {
 		t.Errorf("an unknown resolution: %d", a.status)
