@@ -86,13 +86,13 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	d.Owner = ownerOf(&e, sessions, now)
 	d.Remedies = remediesFor(ctx, &why)
 	d.Offers, d.Done = p.offers(ctx, &e), doneNote(r.URL.Query())
+	if d.Tasks, err = p.tasks(ctx, &e, now); err != nil {
+		return view{}, err
+	}
 	if err := p.history(ctx, r.URL.Query(), &e, sessions, d); err != nil {
 		return view{}, err
 	}
 	if d.Letter, err = p.letter(ctx, &e, now); err != nil {
-		return view{}, err
-	}
-	if d.Tasks, err = p.tasks(ctx, &e, now); err != nil {
 		return view{}, err
 	}
 	if d.Log, err = p.tail(ctx, id); err != nil {

@@ -44,7 +44,7 @@ func (p *pages) history(ctx context.Context, q url.Values, e *belay.Execution, s
 		names[sessions[i].ID] = sessions[i].Name
 	}
 	now := p.options.Now()
-	d.Timeline = timelineOf(e, events, names, newest, now)
+	d.Timeline = timelineOf(e, events, names, d.Tasks.work(), newest, now)
 	for i := range events {
 		d.Events = append(d.Events, eventOf(&events[i], e.CreatedAt, names, now))
 	}

@@ -15,6 +15,9 @@ const (
 	maxStepLogs = 16 << 10 // bytes of output that all steps show
 )
 
+// waited is the result of a wait for which the execution was suspended.
+const waited = "waited"
+
 // stepRow is a step or wait of a run: a bar with its name, duration, result, error and output.
 type stepRow struct {
 	Kind, Name string
@@ -57,6 +60,7 @@ func (d *drawing) saved(ev *belay.Event) {
 	}
 	if ev.Kind == "wait" {
 		s.Result, s.Class = "over", "plain"
+		d.whole(&s)
 		if c := d.merge("child", s.Name); c != nil { // the end of a child and the wait for it are one row
 			s.Kind, s.Child = "child", c.Child
 		}
@@ -84,6 +88,19 @@ func (d *drawing) merge(kind, name string) *stepRow {
 		}
 	}
 	return nil
+}
+
+// whole removes the row of the wait in the run that was suspended for it: the row of the run that saved the wait
+// contains it.
+func (d *drawing) whole(s *stepRow) {
+	const inaccurate = time.Second // the begin has passed through two clocks
+	if !s.timed || len(d.rows) == 0 {
+		return
+	}
+	last := &d.rows[len(d.rows)-1]
+	last.Steps = slices.DeleteFunc(last.Steps, func(x stepRow) bool {
+		return x.Kind == "wait" && x.Name == s.Name && x.Result == waited && s.begin.Sub(x.begin).Abs() < inaccurate
+	})
 }
 
 // untold adds the steps and waits that have no event of their own and that an event reports.
@@ -117,7 +134,7 @@ func (d *drawing) left(ev *belay.Event) {
 		}
 		s.end, s.Result, s.Class = ev.At, "unfinished", "failed"
 		if s.Kind == "wait" && ev.Kind == "suspended" {
-			s.Result, s.Class = "waited", "plain"
+			s.Result, s.Class = waited, "plain"
 			d.waiting = append(d.waiting, s.spell)
 		}
 	}
@@ -166,10 +183,20 @@ func (d *drawing) child(ev *belay.Event) {
 	if _, err := belay.ParseExecutionID(ev.Text); run == nil || err != nil {
 		return
 	}
-	run.Steps = append(run.Steps, stepRow{
+	s := stepRow{
 		Kind: "child", Name: line(ev.Name), Child: ev.Text, Result: "ended", Class: "plain",
 		spell: &spell{begin: ev.At, end: ev.At},
-	})
+	}
+	if t := d.work[ev.Text]; t != nil && !t.EndedAt.IsZero() {
+		s.Result, s.Class = excerpt(string(t.State), 20), "plain"
+		if t.State == belay.TaskSucceeded || t.State == belay.TaskFailed {
+			s.Class = s.Result
+		}
+		if !t.StartedAt.IsZero() {
+			s.spell = &spell{begin: t.StartedAt, end: t.EndedAt, timed: true}
+		}
+	}
+	run.Steps = append(run.Steps, s)
 }
 
 // draw draws the steps of all runs, the newest maxSteps. It returns a note about the others.

@@ -69,7 +69,6 @@ func TestTimelineShowsWaits(t *testing.T) {
 	}
 	a := get(t, f, here+id(1).String())
 	want := []string{
-		"step plain 100+500 wait build 5s waited",
 		"step plain 500+3 child build – ended",
 		"step plain 100+600 wait build 6s over",
 		"step plain 800+3 child other – ended",
@@ -145,4 +144,38 @@ func TestTimelineShowsOutput(t *testing.T) {
 	if !strings.Contains(got[4], "1000 lines of output, the last 136 copying") || len(got[4]) > maxStepLog+200 {
 		t.Errorf("the step is %q", got[4])
 	}
+}
+
+// The children of a document have the times and the states of their tasks; tasks that have not run when the execution
+// ended are not pending.
+func TestTimelineShowsTheStatesOfTasks(t *testing.T) {
+	f := running()
+	f.one.State, f.one.Seq, f.one.Workflow = belay.Failed, 6, "document"
+	f.tasks = []belay.Task{
+		{ID: "build", Uses: "command", State: belay.TaskFailed, Execution: id(5), StartedAt: ago(8 * time.Second),
+			EndedAt: ago(6 * time.Second)},
+		{ID: "lint", Uses: "command", State: belay.TaskSucceeded, Execution: id(6), StartedAt: ago(8 * time.Second),
+			EndedAt: ago(5 * time.Second)},
+		{ID: "deploy", Uses: "command", State: belay.TaskPending, Needs: []string{"build"}},
+	}
+	f.events = []belay.Event{
+		f.events[0],
+		{Seq: 2, Kind: "started", At: ago(9 * time.Second), Token: 1, Attempt: 1},
+		{Seq: 3, Kind: "child", At: ago(6 * time.Second), Name: "build", Text: id(5).String()},
+		{Seq: 4, Kind: "child", At: ago(5 * time.Second), Name: "lint", Text: id(6).String()},
+		{Seq: 5, Kind: "child", At: ago(4 * time.Second), Name: "other", Text: id(7).String()},
+		{Seq: 6, Kind: "failed", At: noon, Token: 1, Final: true},
+	}
+	a := get(t, f, here+id(1).String())
+	want := []string{
+		"step failed 200+200 child build 2s failed",
+		"step succeeded 200+300 child lint 3s succeeded",
+		"step plain 600+3 child other – ended",
+	}
+	if got := bars(a); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the steps are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	a.says("deploy command not run after build")
+	f.one.State = belay.Running
+	get(t, f, here+id(1).String()).says("deploy command pending after build")
 }

@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,12 +13,25 @@ import (
 // mostTasks is how many tasks a page lists. A document has no more.
 const mostTasks = 1000
 
+// notRun is the state in which a page shows a pending task of an execution that has ended.
+const notRun belay.TaskState = "not run"
+
 // taskList has the tasks of an execution of a document.
 type taskList struct {
 	Document string
 	Graph    *graph // nil if the document is too large for a drawing
 	Note     string
 	Rows     []taskRow
+
+	children map[string]*belay.Task // by the ids of the executions that do the work
+}
+
+// work returns the tasks by the ids of the executions that do their work.
+func (l *taskList) work() map[string]*belay.Task {
+	if l == nil {
+		return nil
+	}
+	return l.children
 }
 
 // taskRow is one task in the list.
@@ -45,7 +59,18 @@ func (p *pages) tasks(ctx context.Context, e *belay.Execution, now time.Time) (*
 	case err != nil:
 		return nil, err
 	}
-	list := &taskList{Document: excerpt(page.Document, maxLine), Graph: graphOf(page.Tasks)}
+	list := &taskList{Document: excerpt(page.Document, maxLine), children: make(map[string]*belay.Task)}
+	page.Tasks = slices.Clone(page.Tasks)
+	for i := range page.Tasks {
+		t := &page.Tasks[i]
+		if t.State == belay.TaskPending && e.State.Terminal() {
+			t.State = notRun
+		}
+		if !t.Execution.IsZero() {
+			list.children[t.Execution.String()] = t
+		}
+	}
+	list.Graph = graphOf(page.Tasks)
 	if list.Graph == nil {
 		list.Note = fmt.Sprintf("The graph of %d tasks is too large for this page.", len(page.Tasks))
 	}
@@ -119,9 +144,9 @@ func aboutTask(t *belay.Task) (all []string) {
 		}
 	case t.WaitsFor != "":
 		add("%s", line(t.WaitsFor))
-	case t.State == belay.TaskPending && t.Compensates:
+	case (t.State == belay.TaskPending || t.State == notRun) && t.Compensates:
 		add("undoes %s after a failure", t.Needs[0])
-	case t.State == belay.TaskPending && len(t.Needs) > 0:
+	case (t.State == belay.TaskPending || t.State == notRun) && len(t.Needs) > 0:
 		add("after %s", line(strings.Join(t.Needs, ", ")))
 	}
 	return all

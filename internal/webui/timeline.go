@@ -64,8 +64,8 @@ func (a axis) bar(from, to time.Time, title string) bar {
 
 // timelineOf draws the runs that a part of the history contains; nil if it contains no run. newest
 // says that this part ends with the newest event.
-func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string, newest bool,
-	now time.Time) *timeline {
+func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.WorkerID]string,
+	work map[string]*belay.Task, newest bool, now time.Time) *timeline {
 	if len(events) == 0 {
 		return nil
 	}
@@ -73,7 +73,7 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 	if newest && !e.State.Terminal() {
 		a.to = now
 	}
-	d := drawing{axis: a, names: names, free: a.from}
+	d := drawing{axis: a, names: names, work: work, free: a.from}
 	for i := range events {
 		d.event(&events[i])
 	}
@@ -105,6 +105,7 @@ func timelineOf(e *belay.Execution, events []belay.Event, names map[belay.Worker
 type drawing struct {
 	axis
 	names map[belay.WorkerID]string
+	work  map[string]*belay.Task // the tasks of a document, by the ids of their executions
 	rows  []runRow
 	open  *runRow   // the run whose end is not among the events so far; nil between two runs
 	begin time.Time // when the open run began
