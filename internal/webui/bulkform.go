@@ -414,7 +414,7 @@ func paceOf(b *belay.Bulk) string {
 	}
 	text += fmt.Sprintf("; at most %s per second.", strconv.FormatFloat(b.Rate, 'f', -1, 64))
 	if b.MaxFailures != nil {
-		text += " It stops if more than " + strconv.FormatFloat(*b.MaxFailures*100, 'f', -1, 64) + " % have failed."
+		text += " It stops if more than " + strconv.FormatFloat(*b.MaxFailures*100, 'g', 6, 64) + " % have failed."
 	}
 	return text
 }

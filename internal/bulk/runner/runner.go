@@ -260,8 +260,8 @@ func (t *turn) exceeded() bool {
 	case s.Stages >= len(t.bulk.Canary):
 		where = "after the canary"
 	}
-	s.Stopped = fmt.Sprintf("stopped %s: %d of %d failed, and the share that may fail is %s", where, s.Failed,
-		t.ended(), strconv.FormatFloat(most, 'g', -1, 64))
+	s.Stopped = fmt.Sprintf("stopped %s: %d of %d failed, and at most %s %% may fail", where, s.Failed,
+		t.ended(), strconv.FormatFloat(100*most, 'g', 6, 64))
 	if len(s.Failures) > 0 {
 		s.Stopped += "; the first failure: " + s.Failures[0].Message
 	}
