@@ -96,7 +96,7 @@ func (p *pages) dead(ctx context.Context, r *http.Request) (view, error) {
 	}
 	d.Sum = several(letters, "dead letter") + " in " + several(len(found.Groups), "group")
 	if n := len(found.Groups) - mostGroups; n > 0 {
-		d.More = fmt.Sprintf("%s are not shown.", several(n, "smaller group"))
+		d.More = several(n, "smaller group") + " " + isOrAre(n) + " not shown."
 	}
 	if found.More {
 		d.More += fmt.Sprintf(" Only the newest %d dead letters were counted.", found.Examined)

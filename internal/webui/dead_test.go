@@ -29,7 +29,7 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	if len(rows) != mostGroups+1 {
 		t.Fatalf("%d rows, want a head and %d", len(rows), mostGroups)
 	}
-	want := "review max retries 200 no such branch … 1h 00m ago 1m 00s ago " + shortID(id(3))
+	want := "review max retries 200 no such branch … 1h0m ago 1m0s ago " + shortID(id(3))
 	if got := rows[1].words(); got != want {
 		t.Errorf("a group is listed as %q", got)
 	}
@@ -54,7 +54,7 @@ func TestExecutionShowsItsDeadLetter(t *testing.T) {
 			Text: fmt.Sprintf("<note %d>", i)})
 	}
 	a := send(t, f, by(at, nil, belay.ScopeOperate))
-	a.says("Dead letter open noted 1m 00s ago by anna: <note 5>", "<note 24> 5 earlier notes", "Fixed", "Not needed")
+	a.says("Dead letter open noted 1m0s ago by anna: <note 5>", "<note 24> 5 earlier notes", "Fixed", "Not needed")
 	a.saysNot("<note 4>")
 	var forms []string
 	for _, l := range a.root.all("a") {

@@ -85,7 +85,7 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	d := detailOf(&e, &why, now)
 	d.Owner = ownerOf(&e, sessions, now)
 	d.Remedies = remediesFor(ctx, &why)
-	d.Offers, d.Done = p.offers(ctx, &e), doneNote(r.URL.Query())
+	d.Offers, d.Done = unlike(p.offers(ctx, &e), d.Remedies), doneNote(r.URL.Query())
 	if d.Tasks, err = p.tasks(ctx, &e, now); err != nil {
 		return view{}, err
 	}

@@ -3,6 +3,7 @@ package webui
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,4 +193,36 @@ func TestErrorPagesShowStatusMessageAndALink(t *testing.T) {
 			t.Errorf("%s: Retry-After is %q", c.address, a.header.Get("Retry-After"))
 		}
 	}
+}
+
+// The history leads to the children and to the schedule that it names, and a page has one link to each form.
+func TestTheHistoryHasLinks(t *testing.T) {
+	f := running()
+	f.events[0].Actor = "schedule nightly"
+	f.events = append(f.events, belay.Event{Seq: 7, Kind: "child", At: noon, Name: "build", Text: id(5).String()},
+		belay.Event{Seq: 8, Kind: "signal", At: noon, Actor: "schedule nightly"})
+	f.one.Seq = 8
+	var got []string
+	for _, a := range get(t, f, here+id(1).String()).root.class("events")[0].all("a") {
+		got = append(got, a.words()+" "+a.attr["href"])
+	}
+	want := []string{"nightly /schedules/nightly", id(5).String() + " " + here + id(5).String()}
+	if !slices.Equal(got, want) {
+		t.Errorf("the history has the links %q, want %q", got, want)
+	}
+
+	f.one.State, f.why.Execution = belay.Failed, id(1)
+	f.why.Remedies = []belay.Remedy{{Do: belay.RemedyAction(belay.ActionRetry), Of: belay.RemedyExecution,
+		ID: id(1).String(), Title: "Retry"}}
+	links := 0
+	for _, a := range send(t, f, by(here+id(1).String(), nil, belay.ScopeOperate)).root.all("a") {
+		if strings.HasSuffix(a.attr["href"], "/retry") {
+			links++
+		}
+	}
+	if links != 1 {
+		t.Errorf("%d links to the form of a retry", links)
+	}
+	f.why.Remedies[0].ID = id(2).String()
+	send(t, f, by(here+id(1).String(), nil, belay.ScopeOperate)).says("Retry Run with another input Fork")
 }

@@ -71,7 +71,7 @@ func TestExecutionsAreListed(t *testing.T) {
 		if len(rows) != 17 {
 			t.Fatalf("%s: %d rows, want a head and 16", address, len(rows))
 		}
-		if got := rows[7].words(); got != "build "+id(6).String()+" failed no such branch … 1 1m 00s ago 20s" {
+		if got := rows[7].words(); got != "build "+id(6).String()+" failed no such branch … 1 1m0s ago 20s" {
 			t.Errorf("a failed execution is listed as %q", got)
 		}
 		a.says("all 16", "pending 2", "failed 2", "signal: waits for approved", "v1.2.3")
@@ -85,7 +85,7 @@ func TestAPartialSearchSaysHowFarBackItWent(t *testing.T) {
 	a := get(t, &fake{list: func(q belay.Filter) (belay.Page, error) {
 		return belay.Page{Next: id(9).String(), SearchedUntil: ago(time.Hour)}, nil
 	}}, "/executions?workflow=rare")
-	a.says("The search has reached executions that were submitted 1h 00m ago", "Search further back")
+	a.says("The search has reached executions that were submitted 1h0m ago", "Search further back")
 	a.saysNot("No execution matches the filter")
 }
 

@@ -42,10 +42,10 @@ func TestGatesAreListed(t *testing.T) {
 	rows := a.root.class("cards")[0].all("tr")
 	for i, want := range []string{
 		"crawler limit shut more than 100 wait limit: 2 of 2 places taken, set by anna: slow its 2 places are taken",
-		"gpu queue paused paused for 1m 00s by bob: moving; opens in 1h 00m",
+		"gpu queue paused paused for 1m0s by bob: moving; opens in 1h0m",
 		"mail rate open rate: 10 runs per 1s, 4 may start now",
 		"card resource open resource: swapping in the mode llama, changing to qwen for 3s",
-		"pay target breaker open circuit breaker: open, 1 failure its circuit breaker is open; lets a call try in 1m 00s",
+		"pay target breaker open circuit breaker: open, 1 failure its circuit breaker is open; lets a call try in 1m0s",
 		"shop target breaker half open circuit breaker: half open, 5 failures its circuit breaker is half open",
 	} {
 		if got := rows[i+1].words(); got != want {
@@ -71,7 +71,7 @@ func TestGateShowsItsExecutions(t *testing.T) {
 	if links := a.root.class("runs-of")[0].all("a"); len(links) != 2 || links[0].attr["href"] != here+id(1).String() {
 		t.Errorf("the links to executions are %v", links)
 	}
-	get(t, f, "/queues?gate=resource:card").says("Mode qwen waits for 1m 00s, 3 executions", "No execution waits here.")
+	get(t, f, "/queues?gate=resource:card").says("Mode qwen waits for 1m0s, 3 executions", "No execution waits here.")
 	get(t, f, "/queues?gate=limit:none").says("No operator has set anything here")
 }
 

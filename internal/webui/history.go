@@ -18,7 +18,7 @@ type eventRow struct {
 	Time   *moment
 	Kind   string
 	Class  string
-	Text   string
+	Text   []span
 }
 
 // history reads the part of the history that the address requests: the newest events, or the events
@@ -69,8 +69,18 @@ func eventOf(ev *belay.Event, from time.Time, names map[belay.WorkerID]string, n
 	return eventRow{
 		Seq: ev.Seq, Offset: offset(ev.At.Sub(from)), Time: when(ev.At, now), Kind: strings.ReplaceAll(ev.Kind, "_",
 			" "),
-		Class: kindClass(ev.Kind), Text: describe(ev, names),
+		Class: kindClass(ev.Kind), Text: eventText(ev, names),
 	}
+}
+
+// eventText describes an event, with links to the executions and to the schedule that it names.
+func eventText(ev *belay.Event, names map[belay.WorkerID]string) []span {
+	text := describe(ev, names)
+	schedule, ok := strings.CutPrefix(ev.Actor, "schedule ")
+	if before, named := strings.CutSuffix(text, schedule); ok && named && schedule != "" && ev.Kind == "submitted" {
+		return append(linked(before), span{schedule, false, pageOf(ofSchedule, schedule)})
+	}
+	return linked(text)
 }
 
 // describe renders the details of an event in one line: name, attempt, actor, text and error.

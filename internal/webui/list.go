@@ -142,6 +142,14 @@ func several(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
+// isOrAre returns the verb for a number of things.
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
 // byOperator describes an operator's change: the change itself, the operator and the reason.
 func byOperator(change, by, reason string) string {
 	if by != "" {

@@ -27,13 +27,13 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 		got = append(got, li.all("a")[0].attr["href"]+" "+li.words())
 	}
 	want := []string{
-		"/dead act 2 open dead letters the newest 1m 00s ago, of b: new",
+		"/dead act 2 open dead letters the newest 1m0s ago, of b: new",
 		"/queues act 1 queue with executions for which no worker is connected gpu: train (1)",
 		"/queues act 2 circuit breakers not closed target:pay, target:shop",
 		"/schedules/nightly act the newest slot of the schedule nightly has failed no such document",
 		"/queues look 1 execution due for more than a minute in default",
 		"/workers look 1 worker lost in the last hour w-0.",
-		"/queues?gate=queue%3Agpu look 1 pause of queues, workflows or targets queue:gpu for 1m 00s",
+		"/queues?gate=queue%3Agpu look 1 pause of queues, workflows or targets queue:gpu for 1m0s",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the overview names\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -180,7 +180,7 @@ func (p *pages) queues(ctx context.Context, r *http.Request) (view, error) {
 			"wait is at least the one shown.", len(waiting.Executions))
 	}
 	if n := len(all) - mostQueues; n > 0 {
-		d.More = several(n, "further queue") + " with shorter waits are not shown."
+		d.More = several(n, "further queue") + " with shorter waits " + isOrAre(n) + " not shown."
 	}
 	for i, q := range all[:min(len(all), mostQueues)] {
 		row := queueRowOf(q, now)

@@ -38,9 +38,9 @@ func TestQueuesAreListed(t *testing.T) {
 		t.Fatalf("%d rows, want a head and 3", len(rows))
 	}
 	for i, want := range []string{
-		"gpu train no worker 1 0 1h 00m ago " + shortID(id(3)) + " 1 queued no worker is connected for train (1) " +
+		"gpu train no worker 1 0 1h0m ago " + shortID(id(3)) + " 1 queued no worker is connected for train (1) " +
 			"Its oldest: It waits, since anna paused it.",
-		"default build waiting 2 1 2m 00s ago " + shortID(id(2)) + " 1 at the gate limit:crawler 1 queued Its " +
+		"default build waiting 2 1 2m0s ago " + shortID(id(2)) + " 1 at the gate limit:crawler 1 queued Its " +
 			"oldest: It waits, since anna paused it.",
 		"belay run command waiting 1 0 1s ago " + shortID(id(4)) + " 1 queued Its oldest: It waits, " +
 			"since anna paused it.",
@@ -59,7 +59,7 @@ func TestExecutionsAtAGateNeedNoWorker(t *testing.T) {
 			State: belay.Pending, CreatedAt: ago(time.Minute), Gate: "target:shop"}}}, nil
 	}
 	row := get(t, f, "/queues").root.class("cards")[0].all("tr")[1].words()
-	want := "default http waiting 1 1 1m 00s ago " + shortID(id(1)) + " 1 at the gate target:shop Its oldest: " +
+	want := "default http waiting 1 1 1m0s ago " + shortID(id(1)) + " 1 at the gate target:shop Its oldest: " +
 		"It waits, since anna paused it."
 	if row != want {
 		t.Errorf("the queue is %q, want %q", row, want)
@@ -110,4 +110,8 @@ func TestManyQueues(t *testing.T) {
 	if n := len(a.root.class("cards")[0].all("tr")); n != mostQueues+1 {
 		t.Errorf("%d rows, want a head and %d", n, mostQueues)
 	}
+	waiting, _ := f.list(belay.Filter{Limit: mostQueues + 1})
+	f.list = func(belay.Filter) (belay.Page, error) { return waiting, nil }
+	f.workers = nil
+	get(t, f, "/queues").says("1 further queue with shorter waits is not shown")
 }

@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"net/url"
+	"slices"
 
 	"github.com/belaydev/belay"
 )
@@ -55,6 +56,13 @@ func remedyOf(from *belay.Remedy, execution belay.ExecutionID) (remedy, bool) {
 		r.Address = d.address(from.ID) + "&" + url.Values{"back": {execution.String()}}.Encode()
 	}
 	return r, r.Address != ""
+}
+
+// unlike returns the offers whose forms the remedies do not lead to, so that a page has one link to each form.
+func unlike(offers []offer, remedies []remedy) []offer {
+	return slices.DeleteFunc(offers, func(o offer) bool {
+		return slices.ContainsFunc(remedies, func(r remedy) bool { return r.Address == o.Address })
+	})
 }
 
 // looks returns the address of the page of a thing.

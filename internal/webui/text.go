@@ -170,11 +170,11 @@ func short(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
-		return fmt.Sprintf("%dm %02ds", int(d.Minutes()), int(d.Seconds())%60)
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh %02dm", int(d.Hours()), int(d.Minutes())%60)
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
 	}
-	return fmt.Sprintf("%dd %02dh", int(d.Hours())/24, int(d.Hours())%24)
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
 // offset formats the time since the submission.
@@ -208,27 +208,35 @@ var executionName = regexp.MustCompile(`\bex_[0-9a-z]{26}\b`)
 // spans splits a sentence at its backquotes, and around the ids of executions outside of these.
 func spans(s string) []span {
 	var out []span
-	add := func(text string, code bool, to string) {
-		if text != "" {
-			out = append(out, span{text, code, to})
-		}
-	}
 	for i, part := range strings.Split(excerpt(s, maxMessage), "`") {
-		if i%2 == 1 {
-			add(part, true, "")
-			continue
+		switch {
+		case i%2 == 0:
+			out = append(out, linked(part)...)
+		case part != "":
+			out = append(out, span{part, true, ""})
 		}
-		from := 0
-		for _, at := range executionName.FindAllStringIndex(part, -1) {
-			name := part[at[0]:at[1]]
-			if _, err := belay.ParseExecutionID(name); err == nil {
-				add(part[from:at[0]], false, "")
-				add(name, false, "/executions/"+name)
-				from = at[1]
-			}
-		}
-		add(part[from:], false, "")
 	}
+	return out
+}
+
+// linked splits a text around the ids of executions.
+func linked(s string) []span {
+	var out []span
+	add := func(text, to string) {
+		if text != "" {
+			out = append(out, span{text, false, to})
+		}
+	}
+	from := 0
+	for _, at := range executionName.FindAllStringIndex(s, -1) {
+		name := s[at[0]:at[1]]
+		if _, err := belay.ParseExecutionID(name); err == nil {
+			add(s[from:at[0]], "")
+			add(name, "/executions/"+name)
+			from = at[1]
+		}
+	}
+	add(s[from:], "")
 	return out
 }
 

@@ -33,10 +33,10 @@ func TestSchedulesAreShown(t *testing.T) {
 		return belay.Page{Executions: []belay.Execution{{ID: id(5), State: belay.Failed}}}, nil
 	}
 	list := get(t, f, "/schedules")
-	list.says("nightly defined by report active 0 3 * * * in Europe/Berlin report@2 in 1h 00m started 1h 00m ago "+
-		shortID(id(5))+" failed 9 started, 4 missed", "often paused for 1m 00s by anna: holidays every 1m 00s x")
+	list.says("nightly defined by report active 0 3 * * * in Europe/Berlin report@2 in 1h0m started 1h0m ago "+
+		shortID(id(5))+" failed 9 started, 4 missed", "often paused for 1m0s by anna: holidays every 1m0s x")
 	one := get(t, f, "/schedules/nightly")
-	one.says("nightly active", "skip", "Queue slow", "Version 3", "Fri 2026-11-20 14:00:00 CET in 1h 00m", "missed",
+	one.says("nightly active", "skip", "Queue slow", "Version 3", "Fri 2026-11-20 14:00:00 CET in 1h0m", "missed",
 		shortID(id(5))+" failed",
 		"4 slots", `"day": 1`)
 	if links := one.root.class("cards")[0].all("a"); len(links) != 1 || links[0].attr["href"] != here+id(5).String() {
@@ -115,7 +115,7 @@ func TestNotificationsAreShown(t *testing.T) {
 		return belay.Page{Executions: deliveries, Next: "more"}, nil
 	}
 	list, one := get(t, f, "/notifications"), get(t, f, "/notifications/on-call")
-	list.says("on-call paused for 1m 00s by anna https://hooks.example.org failed, cancelled dead letter "+
+	list.says("on-call paused for 1m0s by anna https://hooks.example.org failed, cancelled dead letter "+
 		"workflows: billing-*",
 		"events active exchange ends succeeded, failed, cancelled none all executions")
 	one.says("on-call paused", "1 of them failed", "Older deliveries may exist: belay notify get on-call",
@@ -142,8 +142,8 @@ func TestDocumentsAreShown(t *testing.T) {
 	f.documents[0].Deprecated = &belay.Deprecation{At: ago(time.Minute), By: "bob", Reason: "wrong"}
 	f.stored.tasks = []belay.Task{{ID: "list", Uses: "command"},
 		{ID: "work", Uses: "http, for each", Needs: []string{"list"}}}
-	get(t, f, "/workflows").says("nightly 60 60 deprecated for 1m 00s by bob: wrong submissions get " +
-		"version 59 1h 00m ago anna")
+	get(t, f, "/workflows").says("nightly 60 60 deprecated for 1m0s by bob: wrong submissions get " +
+		"version 59 1h0m ago anna")
 	a := get(t, f, "/workflows/nightly")
 	a.says("nightly version 59 current", "name: nightly", "list: command list command work: http, for each",
 		"10 older versions not listed", "nightly.daily")

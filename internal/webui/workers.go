@@ -63,7 +63,7 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 	if split < 0 {
 		split = len(all)
 	}
-	open, ended := all[:split], all[split:]
+	open, ended := all[:split], slices.Clone(all[split:])
 	from, _ := strconv.Atoi(r.URL.Query().Get("cursor")) // an odd cursor is that of the first page
 	from = max(0, min(from, len(open)))
 	part := open[from:min(len(open), from+workersSize)]
@@ -73,6 +73,7 @@ func (p *pages) workers(ctx context.Context, r *http.Request) (view, error) {
 		row.Offers = deedsOn(ctx, ofWorker, row.ID, workerDeeds(&part[i])...)
 		f.Rows = append(f.Rows, row)
 	}
+	slices.SortStableFunc(ended, func(a, b belay.Worker) int { return b.EndedAt.Compare(a.EndedAt) })
 	f.Ended, f.Older = endedRows(ended, now)
 	if len(part) < len(open) {
 		f.Listed = fmt.Sprintf("These are the workers %d to %d of %d.", from+1, from+len(part), len(open))

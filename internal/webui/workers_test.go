@@ -44,8 +44,8 @@ func TestWorkersAreListed(t *testing.T) {
 	a := get(t, f, "/workers")
 	a.says("1 worker, 2 of 8 slots in use", "anna's laptop", "unhealthy", "2 of 8", "queues: gpu workflows: train 2",
 		"labels: zone=a", "messages through belay.w9", "3s ago expires in 12s",
-		"its probe has failed for 1m 00s: connection refused", "process 4711 on anna", "review and 1 more",
-		"w-0.", "lost 1h 00m ago", "its session ran out of time")
+		"its probe has failed for 1m0s: connection refused", "process 4711 on anna", "review and 1 more",
+		"w-0.", "lost 1h0m ago", "its session ran out of time")
 	a.saysNot("run:x", "other")
 	if link := a.root.class("cards")[0].all("a"); len(link) != 1 || link[0].attr["href"] != here+id(1).String() {
 		t.Errorf("the links to runs are %v", link)
@@ -62,7 +62,7 @@ func TestDrainedSessionsAreOneRow(t *testing.T) {
 	if rows := a.root.class("cards")[0].all("tr"); len(rows) != 3 {
 		t.Errorf("%d rows, want a head and 2", len(rows))
 	}
-	a.says("drained 1h 00m ago and 38 earlier sessions of the same worker", "w-39.", "lost")
+	a.says("drained 1h0m ago and 38 earlier sessions of the same worker", "w-39.", "lost")
 	a.saysNot("belay workers ls --all")
 }
 
@@ -99,4 +99,19 @@ func nextOf(a *answer) string {
 		}
 	}
 	return ""
+}
+
+// Sessions that have ended are listed by their ends, the newest first, and not by their begins.
+func TestEndedWorkersAreSortedByTheirEnds(t *testing.T) {
+	f := &fake{workers: manyWorkers(0, 3)}
+	for i, end := range []time.Duration{time.Hour, time.Minute, 2 * time.Hour} {
+		f.workers[i].Name, f.workers[i].EndedAt = []string{"b", "a", "c"}[i], ago(end)
+	}
+	var got []string
+	for _, r := range get(t, f, "/workers").root.class("cards")[0].all("tr")[1:] {
+		got = append(got, r.words()[:1])
+	}
+	if strings.Join(got, "") != "abc" || f.workers[0].Name != "b" {
+		t.Errorf("the order is %v", got)
+	}
 }
