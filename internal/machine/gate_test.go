@@ -476,6 +476,30 @@ func TestARepeatedPauseKeepsItsBeginning(t *testing.T) {
 	}
 }
 
+// Rule: the audit says to which value an operator has set a limit or a rate, and until when a pause lasts.
+func TestTheAuditHasTheValuesOfGates(t *testing.T) {
+	s := newStage(t)
+	until := s.now.Add(time.Hour).Time()
+	for _, x := range []struct {
+		change belay.GateChange
+		want   string
+	}{
+		{belay.GateChange{Action: belay.GateSetLimit, Max: 5, Reason: "a slow database"}, "to 5: a slow database"},
+		{belay.GateChange{Action: belay.GateSetRate, Max: 9, Per: belay.Duration(time.Minute)}, "to 9 per 1m0s"},
+		{belay.GateChange{Action: belay.GatePause, Until: until, Reason: "why"},
+			"until " + until.UTC().Format(time.RFC3339) + ": why"},
+		{belay.GateChange{Action: belay.GatePause, Reason: "why"}, "why"},
+		{belay.GateChange{Action: belay.GateUnsetLimit}, ""},
+	} {
+		s.do(s.set("queue:default", x.change.Action, func(c *belay.GateChange) {
+			c.Max, c.Per, c.Until, c.Reason = x.change.Max, x.change.Per, x.change.Until, x.change.Reason
+		}))
+		if got := s.audit[len(s.audit)-1]; got.Action != string(x.change.Action) || got.Reason != x.want {
+			t.Errorf("%s: %q, want %q", got.Action, got.Reason, x.want)
+		}
+	}
+}
+
 // Rule: a batch locks all its gates together, after its other rows. If a command's Need listed a
 // gate in Objects, which are locked first, batches of two servers could deadlock.
 func TestGatesAreLockedTogether(t *testing.T) {

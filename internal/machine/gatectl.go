@@ -2,7 +2,9 @@ package machine
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/belaydev/belay"
 )
@@ -74,7 +76,7 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 	}
 	r, err := w.put(op, put{
 		ref: GateRef(g.id), expected: expected, next: g.nextAt(), body: body, action: string(c.Action), actor: c.Actor,
-		reason: c.Reason, op: c.Op,
+		reason: c.why(), op: c.Op,
 	})
 	if err != nil {
 		return Reply{}, err
@@ -84,6 +86,23 @@ func (c *SetGate) apply(w *world) (Reply, error) {
 		r.Follow = append(r.Follow, &Admit{Gate: g.id, Heads: MaxHeads})
 	}
 	return r, nil
+}
+
+// why is the reason in the audit: what the operator has set, and the reason that the operator has given.
+func (c *SetGate) why() string {
+	about := ""
+	switch {
+	case c.Action == belay.GateSetLimit:
+		about = fmt.Sprintf("to %d", c.Max)
+	case c.Action == belay.GateSetRate:
+		about = fmt.Sprintf("to %d per %s", c.Max, c.Per.D())
+	case c.Action == belay.GatePause && !c.Until.IsZero():
+		about = "until " + c.Until.UTC().Format(time.RFC3339)
+	}
+	if about == "" || c.Reason == "" {
+		return about + c.Reason
+	}
+	return about + ": " + c.Reason
 }
 
 // gateDone is a change that an operator has made. Its repetition, after its reply was lost, must not

@@ -87,6 +87,12 @@ func auditRowOf(e *belay.AuditEntry, now time.Time) auditRow {
 	if len(e.Name) <= mostOfAddress {
 		row.Of, row.Address = addressOf("/audit", url.Values{"kind": {e.Kind}}, "name", e.Name), placeOf(e)
 	}
+	if e.Kind == "notification_targets" { // all targets are one object; the reason begins with the name of the target
+		name, _, named := strings.Cut(e.Reason, ", version ")
+		if named && belay.CheckTargetName("audit", name) == nil {
+			row.Name, row.Address = excerpt(name, maxLine), pageOf(ofTarget, name)
+		}
+	}
 	if e.Actor != "" && len(e.Actor) <= mostOfAddress {
 		row.ByActor = addressOf("/audit", url.Values{}, "actor", e.Actor)
 	}

@@ -219,6 +219,15 @@ func TestTheAuditIsFiltered(t *testing.T) {
 	if a := send(t, o, by("/audit?since=yesterday", nil, belay.ScopeAdmin)); a.status != http.StatusBadRequest {
 		t.Errorf("%d", a.status)
 	}
+	o.entries = []belay.AuditEntry{
+		{Kind: "notification_targets", Name: "all", Action: "put", Reason: "chat, version 3: a new channel"},
+		{Kind: "notification_targets", Name: "all", Action: "put", Reason: "no/name, version 3"},
+	}
+	a = send(t, o, by("/audit", nil, belay.ScopeAdmin))
+	a.says("notification targets chat", "notification targets all")
+	if !strings.Contains(a.body, `href="/notifications/chat"`) || strings.Contains(a.body, `href="/notifications/no`) {
+		t.Error("the entry of a target does not lead to its page")
+	}
 	o.entries = nil
 	send(t, o, by("/audit?actor=x", nil, belay.ScopeAdmin)).says("The search goes on with the next page")
 }
