@@ -121,6 +121,9 @@ func resourceText(r *belay.GateResourceInfo, now time.Time) string {
 	if r.Failures > 0 {
 		text += fmt.Sprintf(", %s: %s", several(r.Failures, "failed change"), r.Error)
 	}
+	if r.Set && r.MaxWait > 0 {
+		text += "; other modes wait for at most " + short(r.MaxWait.D())
+	}
 	return text
 }
 
