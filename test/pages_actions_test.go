@@ -21,7 +21,7 @@ type clerk struct {
 func (c *clerk) take(page, action, says string, fields ...string) {
 	c.t.Helper()
 	of, do, deed := strings.Cut(action, ".")
-	link := `.acts a[href$="/` + action + `"]`
+	link := `.acts a[href$="/` + action + `"], .remedies a[href$="/` + action + `"]`
 	if deed {
 		link = `.acts a[href*="of=` + of + `&"][href*="do=` + do + `"], .acts a[href*="do=` + do + `&"][href*="of=` + of + `"]`
 	}

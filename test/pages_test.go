@@ -197,9 +197,9 @@ func TestAPersonActsInABrowser(t *testing.T) {
 	b.until("by anna")
 	b.shot("cancelled")
 
-	b.do("retry", chromedp.Navigate(a.url+"/executions/"+failing), see(`.acts a[href$="/retry"]`))
+	b.do("retry", chromedp.Navigate(a.url+"/executions/"+failing), see(`.remedies a[href$="/retry"]`))
 	b.until("failed")
-	b.do("retry", click(`.acts a[href$="/retry"]`), see(`form.act`))
+	b.do("retry", click(`.remedies a[href$="/retry"]`), see(`form.act`))
 	b.shot("retry")
 	b.do("retry", click(`form.act button`), see(`p.done`))
 	b.until("token 2")
