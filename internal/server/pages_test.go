@@ -61,7 +61,9 @@ func TestFormsPassTheChecksOfTheAPI(t *testing.T) {
 	const document = `name: one\ntasks:\n  - {id: a, uses: approval}\n`
 	id := cancelled("/v1/executions", `{"workflow": "document", "input": {"document": "`+document+`"}}`)
 	input := `{"document": "` + document + `", "repair": [{"generation": 1, "from": ["a"]}]}`
-	status, text := r.sendForm(c, "/executions/"+id+"/requeue", map[string]string{"input": input})
+	status, text := r.sendForm(c, "/executions/"+id+"/requeue", map[string]string{
+		"input": input, "step": "start",
+	})
 	if status != http.StatusUnprocessableEntity || !strings.Contains(text, "repair") {
 		t.Errorf("a form adds a repair: %d\n%s", status, text)
 	}
@@ -70,7 +72,7 @@ func TestFormsPassTheChecksOfTheAPI(t *testing.T) {
 	}
 	id = cancelled("/v1/bulk", `{"action": "cancel", "filter": {"workflow": "w"}, "rate": 0.001}`)
 	status, text = r.sendForm(c, "/executions/"+id+"/requeue", map[string]string{
-		"input": `{"action": "cancel", "all": true}`,
+		"input": `{"action": "cancel", "all": true}`, "step": "start",
 	})
 	if status != http.StatusForbidden || !strings.Contains(text, "bulk") {
 		t.Errorf("a form gives a bulk another input: %d\n%s", status, text)
