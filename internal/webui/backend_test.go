@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/belaytest"
 	"github.com/belaydev/belay/internal/webui"
 	"github.com/belaydev/belay/worker"
@@ -85,6 +86,42 @@ func TestPagesOfARealExecution(t *testing.T) {
 		}
 		if list := show("/executions"); !strings.Contains(list, address) || !strings.Contains(list, ">succeeded<") {
 			t.Errorf("the list lacks the execution:\n%s", list)
+		}
+	})
+}
+
+// A wait for which a real execution was suspended is one bar after its end.
+func TestAWaitOverTwoRunsIsOneBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit := belaytest.Open(func(w *worker.Worker) {
+			worker.Register(w, "ask", func(ctx context.Context, _ int) (string, error) {
+				return workflow.WaitSignal[string](ctx, "approved")
+			})
+		})
+		defer kit.Close()
+		h, err := workflow.Start[string](t.Context(), kit.Backend, "ask", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kit.Advance(time.Minute)
+		err = kit.Backend.Signal(t.Context(), belay.SignalRequest{
+			Execution: h.ID(), Name: "approved", Payload: []byte(`"yes"`),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Result(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		webui.New(kit.Backend, webui.Options{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet,
+			"/executions/"+h.ID().String(), nil))
+		page := w.Body.String()
+		if runs, bars := strings.Count(page, "of-run"), strings.Count(page, "of-step"); runs != 2 || bars != 1 {
+			t.Errorf("%d runs and %d waits are drawn, want 2 and 1:\n%s", runs, bars, page)
+		}
+		if !strings.Contains(page, "1m0s") {
+			t.Errorf("the wait does not take a minute:\n%s", page)
 		}
 	})
 }

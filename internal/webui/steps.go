@@ -90,17 +90,26 @@ func (d *drawing) merge(kind, name string) *stepRow {
 	return nil
 }
 
-// whole removes the row of the wait in the run that was suspended for it: the row of the run that saved the wait
-// contains it.
+// whole removes the rows of a wait in the runs that were suspended for it: the row of the run that saved the wait
+// contains them. A run that finds the wait over reports no time for it.
 func (d *drawing) whole(s *stepRow) {
-	const inaccurate = time.Second // the begin has passed through two clocks
-	if !s.timed || len(d.rows) == 0 {
-		return
+	const inaccurate = time.Second // the begin that a worker reports has passed through two clocks
+	begin := s.begin
+	for i := range d.rows {
+		d.rows[i].Steps = slices.DeleteFunc(d.rows[i].Steps, func(x stepRow) bool {
+			if x.Kind != "wait" || x.Name != s.Name || x.Result != waited ||
+				s.timed && x.begin.Before(s.begin.Add(-inaccurate)) {
+				return false
+			}
+			if x.begin.Before(begin) {
+				begin = x.begin
+			}
+			return true
+		})
 	}
-	last := &d.rows[len(d.rows)-1]
-	last.Steps = slices.DeleteFunc(last.Steps, func(x stepRow) bool {
-		return x.Kind == "wait" && x.Name == s.Name && x.Result == waited && s.begin.Sub(x.begin).Abs() < inaccurate
-	})
+	if !s.timed && begin.Before(s.begin) {
+		s.spell = &spell{begin: begin, end: s.end, timed: true}
+	}
 }
 
 // untold adds the steps and waits that have no event of their own and that an event reports.
