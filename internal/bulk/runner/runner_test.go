@@ -215,7 +215,7 @@ func TestABadFixStopsAtTheCanary(t *testing.T) {
 		runs   int
 		failed string
 	}{
-		"at the first stage":  {`{"bad": true}`, 1, "stopped at the canary: 1 of 1 failed"},
+		"at the first stage":  {`{"bad": true}`, 1, "stopped at the canary: 1 of 1 failed, and at most 10 % may fail"},
 		"at the second stage": {fmt.Sprintf(`{"not": %d}`, n), 11, "stopped at the canary: 10 of 11 failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
