@@ -437,6 +437,10 @@ type SignalRequest struct {
 	Execution ExecutionID     `json:"execution"`
 	Name      string          `json:"name"`
 	Payload   json.RawMessage `json:"payload,omitempty"`
+	// Actor is the person or program that sends the signal, for the history and the audit. Over HTTP, it is the name
+	// of the caller's key. If it is empty, the signal is not in the audit. With several requests that have the same
+	// Op, the first actor stays.
+	Actor string `json:"actor,omitempty"`
 	// Op identifies the operation: a repeated request with the same Op delivers no second signal.
 	Op OpID `json:"op,omitzero"`
 }

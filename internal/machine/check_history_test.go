@@ -46,7 +46,7 @@ func checkHistories(f *faults, k *keeper) {
 }
 
 // checkSeqs checks that no two transitions have the same seq. The end of a run and the action that
-// ended it count as one transition.
+// ended it count as one transition, as do a signal and the action that names its actor.
 func checkSeqs(f *faults, r record) {
 	carried := []int64{1}
 	for _, run := range r.runs {
@@ -66,7 +66,13 @@ func checkSeqs(f *faults, r record) {
 		carried = append(carried, s.Seq)
 	}
 	for _, d := range r.deeds {
-		carried = append(carried, d.Seq)
+		signed := slices.ContainsFunc(r.signals, func(s *Signal) bool { return s.Seq == d.Seq && s.Child.IsZero() })
+		switch {
+		case signed != (d.Kind == "signal"):
+			f.add("G15", "%s: the action %s has the seq %d; a signal has it: %t", d.Execution, d.Kind, d.Seq, signed)
+		case !signed:
+			carried = append(carried, d.Seq)
+		}
 	}
 	if n := len(unique(carried)); n != len(carried) {
 		f.add("G15", "%s: %d rows carry %d seqs", r.execution.ID, len(carried), n)

@@ -279,7 +279,11 @@ func (p *player) settle() {
 }
 
 func (p *player) signal() {
-	p.operate(&Deliver{SignalRequest: belay.SignalRequest{Execution: p.execution(), Name: "s", Op: p.op()}})
+	s := belay.SignalRequest{Execution: p.execution(), Name: "s", Op: p.op()}
+	if s.Op[len(s.Op)-1]%2 == 0 {
+		s.Actor = "ann"
+	}
+	p.operate(&Deliver{SignalRequest: s})
 }
 
 func (p *player) act() {

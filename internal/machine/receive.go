@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"maps"
@@ -69,7 +70,7 @@ type Receive struct {
 	// if there is nothing to submit; then Outcome and Text say why.
 	Execution *belay.Submission
 	// Signal is the signal that the delivery sends, instead of an execution; nil if there is none. Receive sets its
-	// operation.
+	// operation and its actor.
 	Signal  *belay.SignalRequest
 	Outcome belay.WebhookOutcome
 	Text    string
@@ -86,13 +87,15 @@ type Receive struct {
 }
 
 // deliver is the command that sends the signal; nil if there is none. Its operation follows from the delivery, so that
-// the signal is sent once.
+// the signal is sent once. The audit has it only if a caller with a name makes the delivery:
+// a sender outside would fill the audit.
 func (c *Receive) deliver() *Deliver {
 	if c.signal == nil && c.Signal != nil {
 		s := *c.Signal
 		sum := sha256.Sum256([]byte(c.key()))
 		copy(s.Op[:], sum[:])
-		c.signal = &Deliver{SignalRequest: s}
+		s.Actor = cmp.Or(c.Event.Actor, "webhook "+c.Event.Webhook)
+		c.signal = &Deliver{SignalRequest: s, unaudited: c.Event.Actor == ""}
 	}
 	return c.signal
 }

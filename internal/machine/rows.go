@@ -332,7 +332,8 @@ type Signal struct {
 	ConsumedBy int64
 }
 
-// Deed is an action of an operator or of the system that no other row records.
+// Deed is an action of an operator or of the system that no other row records, or the actor of a signal, whose seq it
+// then has.
 type Deed struct {
 	Execution belay.ExecutionID
 	Seq       int64

@@ -5,10 +5,13 @@ import "github.com/belaydev/belay"
 // Deliver delivers a signal to an execution.
 type Deliver struct {
 	belay.SignalRequest
-	judged *judged // the result of Judge; nil before Judge is called
+	// unaudited says that the audit does not record the signal, although it has an actor.
+	unaudited bool
+	judged    *judged // the result of Judge; nil before Judge is called
 }
 
-// Judge checks the payload and computes the operation's sum.
+// Judge checks the payload and computes the operation's sum, without the actor, because a request may be repeated with
+// another API key.
 func (c *Deliver) Judge() {
 	if c.judged != nil {
 		return
@@ -40,6 +43,9 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 	if err := checkName(op, "the signal's name", c.Name, true); err != nil {
 		return Reply{}, err
 	}
+	if err := checkName(op, "the actor", c.Actor, false); err != nil {
+		return Reply{}, err
+	}
 	if c.judged.err != nil {
 		return Reply{}, c.judged.err
 	}
@@ -57,7 +63,22 @@ func (c *Deliver) apply(w *world) (Reply, error) {
 	w.deliver(e, &Signal{
 		Execution: e.ID, Seq: e.Seq, Name: c.Name, Op: c.Op, OpSum: c.judged.sum, Payload: c.Payload, At: w.Now,
 	})
+	if c.Actor != "" {
+		c.sign(w, e)
+	}
 	return Reply{Seq: e.Seq}, nil
+}
+
+// sign records the actor of the signal. The rows of signals have no actor, because most signals have none; so an action
+// with the seq of the signal has it. The operation belongs to the signal.
+func (c *Deliver) sign(w *world, e *Execution) {
+	w.deed(e, "signal", c.Actor, "", belay.OpID{}, OpSum{})
+	if !c.unaudited {
+		w.out.Audit = append(w.out.Audit, &Audit{
+			At: w.Now, Actor: c.Actor, ObjectRef: ObjectRef{ExecutionObject, e.ID.String()}, Version: e.Seq,
+			Action: "signal", Reason: c.Name, Op: c.Op,
+		})
+	}
 }
 
 // deliver writes a signal with the seq that the caller has just raised. A waiting execution becomes

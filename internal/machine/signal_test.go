@@ -2,8 +2,11 @@ package machine
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/belaydev/belay"
 )
@@ -194,4 +197,63 @@ func TestSignalRepeatedAfterTheEnd(t *testing.T) {
 		t.Errorf("answered %+v", r)
 	}
 	s.refused(s.signal(l.Execution, "go"), belay.CodeConflict)
+}
+
+// Rule: the history names the actor of a signal; a repetition by another actor is the same signal. The audit has each
+// signal that has an actor once, with its name. A signal without an actor, such as that of a program which needs no key,
+// is in no audit.
+func TestSignalsNameTheirActors(t *testing.T) {
+	s := newStage(t)
+	id := s.run(s.worker("w")).Execution
+	by := func(actor string, c *Deliver) *Deliver {
+		again := *c
+		again.Actor = actor
+		return &again
+	}
+	first, none, batched := s.signal(id, "deploy_ok"), s.signal(id, "go"), s.signal(id, "again")
+	for i, c := range []*Deliver{by("ann", first), by("eve", first), by("", first)} {
+		if r := s.do(c); r.Replayed != (i > 0) || r.Seq != 3 {
+			t.Errorf("signal %d: %+v", i, r)
+		}
+	}
+	s.do(none)
+	s.do(by("eve", none))
+	s.batch(by("ann", batched), by("eve", batched))
+	var got []string
+	events := Events(s.records[id].history(), 2, 100)
+	for _, ev := range events {
+		got = append(got, fmt.Sprintf("%d %s %s by %q: %s%s", ev.Seq, ev.Kind, ev.Name, ev.Actor, ev.Text, ev.Data))
+	}
+	want := []string{`3 signal deploy_ok by "ann": 1`, `4 signal go by "": 1`, `5 signal again by "ann": 1`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if one := Events(s.records[id].history(), 2, 1); !cmp.Equal(one, events[:1]) {
+		t.Errorf("the first event alone is %+v", one)
+	}
+	got = nil
+	for _, a := range s.audit {
+		got = append(got, fmt.Sprintf("%s %s %s %d: %s", a.Actor, a.Action, a.Kind, a.Version, a.Reason))
+		if a.Name != id.String() || a.At != s.now {
+			t.Errorf("%+v", a)
+		}
+	}
+	if d := cmp.Diff([]string{"ann signal execution 3: deploy_ok", "ann signal execution 5: again"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// A signal with an actor that is no name is refused, and changes nothing.
+func TestActorsOfSignalsAreChecked(t *testing.T) {
+	s := newStage(t)
+	id := s.run(s.worker("w")).Execution
+	for what, actor := range map[string]string{
+		"a long name": strings.Repeat("a", belay.MaxName+1), "a control character": "a\x1b[31m", "a NUL": "a\x00",
+		"no text": "\xff",
+	} {
+		t.Log(what)
+		c := s.signal(id, "go")
+		c.Actor = actor
+		s.refused(c, belay.CodeInvalid)
+	}
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -233,6 +234,25 @@ func TestADeliverySignalsOnce(t *testing.T) {
 	s.do(s.received(1, "a", signal))
 	if n := s.records[id].execution.Signals; n != 1 {
 		t.Errorf("%d signals, want 1", n)
+	}
+	s.do(s.received(1, "b", signal, func(c *Receive) { c.Event.By, c.Event.Actor = byTest, "ann" }))
+	var actors []string
+	for _, ev := range Events(s.records[id].history(), 0, 100) {
+		if ev.Kind == "signal" {
+			actors = append(actors, ev.Actor)
+		}
+	}
+	if want := []string{"webhook h", "ann"}; !slices.Equal(actors, want) {
+		t.Errorf("signals by %q, want %q", actors, want)
+	}
+	var audited []string
+	for _, a := range s.audit {
+		if a.Kind == ExecutionObject {
+			audited = append(audited, a.Actor+" "+a.Action+" "+a.Reason)
+		}
+	}
+	if want := []string{"ann signal paid"}; !slices.Equal(audited, want) { // not the delivery of a sender outside
+		t.Errorf("the audit has %q, want %q", audited, want)
 	}
 }
 

@@ -96,6 +96,9 @@ func (c *client) act(ctx context.Context) {
 			Execution: x.ID, Name: signalName, Payload: json.RawMessage(fmt.Sprintf(`"sig %s %d"`, c.name, c.ids)),
 			Op: belay.OpID(c.id()),
 		}
+		if c.ids%2 == 0 {
+			s.Actor = c.name
+		}
 		c.persist(ctx, func(ctx context.Context) error { return c.link.Signal(ctx, s) })
 	case n < 93:
 		c.control(ctx, x)

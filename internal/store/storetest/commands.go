@@ -418,6 +418,9 @@ func (w *walker) reports() []belay.StepReport {
 func (w *walker) deliver() machine.Command {
 	s := belay.SignalRequest{Execution: w.execution(0), Name: one(w, "s", "t"), Payload: w.payload()}
 	if w.chance(2) {
+		s.Actor = "ann"
+	}
+	if w.chance(2) {
 		s.Op, _ = w.op()
 		w.asked.ops = add(w.asked.ops, machine.OpRef{Execution: s.Execution, Op: s.Op})
 	}

@@ -199,7 +199,9 @@ func (g *guide) ownership(worker belay.WorkerID) {
 		g.must(again(save))
 	}
 	signal := &machine.Deliver{
-		SignalRequest: belay.SignalRequest{Execution: l.Execution, Name: "s", Op: g.fresh(), Payload: []byte(`1`)},
+		SignalRequest: belay.SignalRequest{
+			Execution: l.Execution, Name: "s", Actor: "ann", Op: g.fresh(), Payload: []byte(`1`),
+		},
 	}
 	seq := g.must(signal).Seq
 	g.must(signal)

@@ -75,6 +75,40 @@ var audit = []testCase{
 			e.refused(name, err, belay.CodeInvalid, "")
 		}
 	}},
+	{"the history and the audit name the actor of a signal, and the first actor stays", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(time.Duration(0))
+		e.settle()
+		s := belay.SignalRequest{Execution: id, Name: "approved", Payload: []byte(`"yes"`), Op: belay.OpID{1, 15: 1}}
+		for _, actor := range []string{"ann", "eve", ""} {
+			s.Actor = actor
+			e.must(e.b.Signal(e.ctx, s))
+		}
+		want(e, id, "yes")
+		if ev := e.event(id, "signal", "approved"); ev.Actor != "ann" {
+			e.Errorf("%+v", ev)
+		}
+		e.wantKinds(id, "submitted", "started", "signal:approved", "wait:approved", "succeeded")
+		if x := e.detail(id); x.ModifiedBy != "ann" {
+			e.Errorf("modified by %q", x.ModifiedBy)
+		}
+		if got := e.auditOf(belay.AuditFilter{}); !slices.Equal(got, []string{
+			"ann signal execution " + id.String() + ": approved",
+		}) {
+			e.Errorf("the audit says %q", got)
+		}
+		s.Op, s.Actor = belay.OpID{1, 15: 2}, "a\x1b[2J"
+		e.refused("an actor that is no name", e.b.Signal(e.ctx, s), belay.CodeInvalid, "")
+	}},
+	{"a signal without an actor is in no audit", func(e *env) {
+		e.hire(register("w", approval))
+		id := e.start(time.Duration(0))
+		e.signal(id, "approved", "yes")
+		want(e, id, "yes")
+		if ev, got := e.event(id, "signal", "approved"), e.auditOf(belay.AuditFilter{}); ev.Actor != "" || got != nil {
+			e.Errorf("%+v, and the audit says %q", ev, got)
+		}
+	}},
 	{"a key is made once for an operation, and its revocation has a reason", func(e *env) {
 		spec := belay.KeySpec{
 			Name: "ops", Scopes: []belay.Scope{belay.ScopeAdmin}, Actor: "ann", Op: belay.OpID{1, 15: 2},

@@ -330,6 +330,9 @@ var webhooks = []testCase{
 			again.Outcome != belay.DeliveryDuplicate || again.Execution != id {
 			e.Errorf("%+v, then %+v", first, again)
 		}
+		if ev := e.event(id, "signal", "paid"); ev.Actor != "me" {
+			e.Errorf("%+v", ev)
+		}
 		for body, text := range map[string]string{
 			`{"order": 8, "by": "ann"}`: "no execution", `{"order": [7], "by": "ann"}`: "signal.key",
 			`{"order": 7, "by": "` + strings.Repeat("x", belay.MaxSignal) + `"}`: "",
@@ -352,6 +355,10 @@ var webhooks = []testCase{
 			e.Errorf("%+v", d)
 		}
 		e.wantKinds(id, "submitted", "signal:paid", "signal:paid", "signal:paid")
+		events, err := e.b.Events(e.ctx, belay.EventQuery{Execution: id, After: 3})
+		if err != nil || len(events) != 1 || events[0].Actor != "webhook paid" { // the replay has no actor
+			e.Errorf("%+v, %v", events, err)
+		}
 		for what, s := range map[string]belay.WebhookSignal{
 			"no name": {Execution: "event.data"}, "no target": {Name: "paid"},
 			"no key":      {Name: "paid", Workflow: "order"},
