@@ -214,7 +214,8 @@ func (a *app) signalCommand() *cobra.Command {
 				return err
 			}
 			s := belay.SignalRequest{
-				Execution: id, Name: args[1], Payload: json.RawMessage(payload), Op: belay.OpID(embedded.NewID()),
+				Execution: id, Name: args[1], Payload: json.RawMessage(payload), Actor: actor(),
+				Op: belay.OpID(embedded.NewID()),
 			}
 			return a.writing(ctx, func(b belay.Backend) error {
 				if err := b.Signal(ctx, s); err != nil {

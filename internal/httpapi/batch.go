@@ -94,7 +94,9 @@ func (a *api) one(ctx context.Context, o *wire.Op) (r wire.Result) {
 	switch {
 	case o.Signal != nil:
 		s := o.Signal
-		err = a.b.Signal(ctx, belay.SignalRequest{Execution: s.Execution, Name: s.Name, Payload: s.Payload, Op: s.Op})
+		err = a.b.Signal(ctx, belay.SignalRequest{
+			Execution: s.Execution, Name: s.Name, Payload: s.Payload, Actor: callerOf(ctx).actor(s.Actor), Op: s.Op,
+		})
 	case o.Save != nil:
 		r.Seq, err = a.b.Save(ctx, o.Save.Save())
 	case o.Settle != nil:

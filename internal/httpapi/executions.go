@@ -286,7 +286,8 @@ type signalledReply struct {
 func (a *api) signal(ctx context.Context, in *signalRequest) (*signalledReply, error) {
 	ctx, replayed := belay.WithReplay(ctx)
 	err := a.b.Signal(ctx, belay.SignalRequest{
-		Execution: in.ID, Name: in.Body.Name, Payload: in.Body.Payload, Op: wire.OpOf(in.Key),
+		Execution: in.ID, Name: in.Body.Name, Payload: in.Body.Payload, Actor: callerOf(ctx).actor(in.Body.Actor),
+		Op: wire.OpOf(in.Key),
 	})
 	return &signalledReply{yes(replayed)}, err
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -393,6 +394,59 @@ func TestActorIsTheKey(t *testing.T) {
 	}
 	if want := []string{"somebody", "root"}; !slices.Equal(actors, want) {
 		t.Errorf("actors %q, want %q", actors, want)
+	}
+}
+
+// The actor of a signal is the name of the request's key, whatever the body says, by every route that delivers one. If
+// requests need no key, the actor is the name in the body, which must be a name.
+func TestActorsOfSignalsAreTheKeys(t *testing.T) {
+	s := serve(t, httpapi.Options{})
+	path := s.submit(`{"workflow": "w"}`)
+	id := path[strings.LastIndex(path, "/")+1:]
+	alone := func(who *server, name, actor string) *answer {
+		return who.do(http.MethodPost, path+"/signal", fmt.Sprintf(`{"name": %q, "actor": %s}`, name, actor))
+	}
+	batch := func(who *server, name, actor string) *answer {
+		return who.do(http.MethodPost, "/v1/batch", fmt.Sprintf(
+			`{"ops": [{"signal": {"execution": %q, "name": %q, "actor": %s}}]}`, id, name, actor))
+	}
+	long, control := strconv.Quote(strings.Repeat("a", belay.MaxName+1)), `"a\u0007"`
+	for _, actor := range []string{`7`, long, control} {
+		if a := alone(s, "wrong", actor); a.StatusCode < 400 || a.StatusCode >= 500 {
+			t.Errorf("the actor %.20s: %d: %s", actor, a.StatusCode, a.body)
+		}
+		if a := batch(s, "wrong", actor); !strings.Contains(string(a.body), `"code":`) {
+			t.Errorf("the actor %.20s in a batch: %d: %s", actor, a.StatusCode, a.body)
+		}
+	}
+	var wrong []string
+	note := func(a *answer) {
+		if a.StatusCode >= 300 || strings.Contains(string(a.body), `"code":`) {
+			wrong = append(wrong, fmt.Sprintf("%d: %s", a.StatusCode, a.body))
+		}
+	}
+	note(alone(s, "open", `"ann"`))
+	note(batch(s, "open batch", `"ann"`))
+	note(alone(s, "nobody", `""`))
+	ci := s.withKey("ci", belay.ScopeSubmit, belay.ScopeRead)
+	note(alone(ci, "forged", `"root"`))
+	note(batch(ci, "forged batch", `"root"`))
+	note(batch(ci, "long", long))
+	note(alone(ci, "own", `""`))
+	if len(wrong) > 0 {
+		t.Errorf("refused: %q", wrong)
+	}
+	var h struct{ Events []belay.Event }
+	ci.want(http.StatusOK, &h, http.MethodGet, path+"/history", "")
+	var got []string
+	for _, ev := range h.Events[1:] {
+		got = append(got, ev.Name+" by "+ev.Actor)
+	}
+	want := []string{
+		"open by ann", "open batch by ann", "nobody by ", "forged by ci", "forged batch by ci", "long by ci", "own by ci",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("signals %q, want %q", got, want)
 	}
 }
 

@@ -128,7 +128,8 @@ func TestActionsReachTheBackend(t *testing.T) {
 		}
 		if a.name == "signal" {
 			s := f.signals[0]
-			if s.Name != "approve" || string(s.Payload) != `{"ok": true}` || s.Op.IsZero() || s.Execution != id(1) {
+			if s.Name != "approve" || string(s.Payload) != `{"ok": true}` || s.Op.IsZero() || s.Execution != id(1) ||
+				s.Actor != "anna" {
 				t.Errorf("the signal is %+v", s)
 			}
 			continue

@@ -297,7 +297,7 @@ func TestAnAnswerOnAPageIsThatOfTheAPI(t *testing.T) {
 	send(t, j, by(at+"/signal", form, belay.ScopeSubmit))
 	want := belay.SignalRequest{
 		Execution: id(1), Name: "answer-2-b", Payload: json.RawMessage(`"yes"`),
-		Op: wire.OpOf(id(1).String() + " answer-2-b"),
+		Actor: "anna", Op: wire.OpOf(id(1).String() + " answer-2-b"),
 	}
 	if diff := cmp.Diff([]belay.SignalRequest{want}, j.signals); diff != "" {
 		t.Error(diff)

@@ -103,7 +103,9 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if answers {
 		data, op = answerOf(e.ID, name, data)
 	}
-	err = p.backend.Signal(ctx, belay.SignalRequest{Execution: e.ID, Name: name, Payload: data, Op: op})
+	err = p.backend.Signal(ctx, belay.SignalRequest{
+		Execution: e.ID, Name: name, Payload: data, Actor: visitorOf(ctx).actor(), Op: op,
+	})
 	if answers && belay.CodeOf(err) == belay.CodeIdempotencyMismatch {
 		err = &belay.Error{Code: belay.CodeConflict, Message: "the question has been answered already, in another way"}
 	}

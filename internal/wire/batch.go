@@ -90,6 +90,7 @@ type Signal struct {
 	Execution belay.ExecutionID `json:"execution"`
 	Name      string            `json:"name"`
 	Payload   json.RawMessage   `json:"payload,omitempty"`
+	Actor     string            `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
 	Op        belay.OpID        `json:"op,omitzero"`
 }
 

@@ -131,6 +131,7 @@ func (w *Act) Grant() (belay.Duration, error) {
 type Deliver struct {
 	Name    string          `json:"name" minLength:"1" maxLength:"200"`
 	Payload json.RawMessage `json:"payload,omitempty" doc:"Any JSON; at most 64 KiB."`
+	Actor   string          `json:"actor,omitempty" maxLength:"200" doc:"The name of the actor, if the request needs no key."`
 }
 
 // Chunks is a part of a log or artifact.

@@ -252,11 +252,11 @@ export class Belay {
   }
 
   /** signal delivers a signal. The server keeps it until the execution waits for it. */
-  async signal(id: string, name: string, payload?: unknown): Promise<void> {
+  async signal(id: string, name: string, payload?: unknown, o: Pick<Why, "actor"> = {}): Promise<void> {
     await accepted(
       this.api.POST("/v1/executions/{id}/signal", {
         params: { path: { id }, header: once() },
-        body: payload === undefined ? { name } : { name, payload },
+        body: payload === undefined ? { ...o, name } : { ...o, name, payload },
       }),
     );
   }

@@ -3011,6 +3011,8 @@ export interface components {
             next?: string;
         };
         Deliver: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
             name: string;
             /** @description Any JSON; at most 64 KiB. */
             payload?: unknown;
@@ -4994,6 +4996,8 @@ export interface components {
             token: number;
         };
         SignalOp: {
+            /** @description The name of the actor, if the request needs no key. */
+            actor?: string;
             execution: string;
             name: string;
             op?: string;

@@ -16,6 +16,7 @@ import (
 
 	"github.com/belaydev/belay"
 	"github.com/belaydev/belay/internal/agent"
+	"github.com/belaydev/belay/internal/httpapi"
 	"github.com/belaydev/belay/internal/wire"
 )
 
@@ -179,7 +180,8 @@ func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanA
 		return &belay.Error{Code: belay.CodeConflict, Message: "the agent does not ask this question"}
 	}
 	err = d.b.Signal(ctx, belay.SignalRequest{
-		Execution: x.ID, Name: q.Signal(), Payload: text, Op: wire.OpOf(x.ID.String() + " " + q.Signal()),
+		Execution: x.ID, Name: q.Signal(), Payload: text, Actor: httpapi.Actor(ctx),
+		Op: wire.OpOf(x.ID.String() + " " + q.Signal()),
 	})
 	if belay.CodeOf(err) == belay.CodeIdempotencyMismatch {
 		return &belay.Error{Code: belay.CodeConflict, Message: "the question has been answered already, in another way"}
