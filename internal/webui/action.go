@@ -222,6 +222,7 @@ type actionForm struct {
 	ID, Workflow           string
 	Up, UpName, Back, Post string // addresses: of the list, of the page, and to which the form is sent
 	Heading, About, Button string
+	Question               *payload // what a person is asked; nil for most forms
 	Notes                  []string
 	State                  *state
 	Fields, Hidden         []field

@@ -262,7 +262,7 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 	f.one.Workflow, f.one.State = "document", belay.Waiting
 	f.tasks = []belay.Task{{
 		ID: "ask", Uses: "approval", State: belay.TaskWaiting,
-		Question: &belay.TaskQuestion{Signal: "a/b?c", Approval: true},
+		Question: &belay.TaskQuestion{Signal: "a/b?c", Approval: true, Message: "Deploy 1.4?"},
 	}}
 	at := here + id(1).String()
 	links := send(t, f, by(at, nil, belay.ScopeSubmit)).root.class("answer")
@@ -274,12 +274,14 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 		t.Errorf("without a name the form is %v", got)
 	}
 	page := send(t, f, by(links[0].attr["href"], nil, belay.ScopeSubmit))
+	page.says("Approve or refuse", "Deploy 1.4?")
 	form := fieldsOnPage(page)
 	if form.Get("signal") != "a/b?c" || form.Get("f0") != "" {
 		t.Fatalf("the form is %v", form)
 	}
 	a := send(t, f, by(at+"/signal", form, belay.ScopeSubmit))
-	if a.says(needed); a.status != http.StatusUnprocessableEntity || len(f.signals) != 0 {
+	if a.says(needed, "Approve or refuse", "Deploy 1.4?"); a.status != http.StatusUnprocessableEntity ||
+		len(f.signals) != 0 {
 		t.Errorf("without an answer: %d", a.status)
 	}
 	form.Set("f0", "0")
@@ -300,8 +302,48 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 		t.Errorf("refused: %d\n%s", a.status, a.body)
 	}
 	for i, want := range []string{`{"approved": true, "comment": "looks good"}`, `{"approved": false}`, `[1]`} {
-		if s := f.signals[i]; !same(s.Payload, []byte(want)) || s.Name != "a/b?c" || s.Op.IsZero() {
-			t.Errorf("signal %d is %s %s", i, s.Name, s.Payload)
+		if s := f.signals[i]; !same(s.Payload, []byte(want)) || s.Name != "a/b?c" || s.Op.IsZero() || s.Actor != "anna" {
+			t.Errorf("signal %d is %s %s by %s", i, s.Name, s.Payload, s.Actor)
+		}
+	}
+}
+
+// The form of an approval shows the question of the task that the signal answers, or what the task is about, and no
+// other question. Any question is inert, and a large one is bounded.
+func TestTheQuestionOfAnApproval(t *testing.T) {
+	at := here + id(1).String()
+	for _, text := range append([]string{"May I?", strings.Repeat("why <", 1<<20)}, hostile...) {
+		f := running()
+		f.one.Workflow, f.one.State = "document", belay.Waiting
+		f.tasks = []belay.Task{
+			{ID: "a", Description: text, Question: &belay.TaskQuestion{Signal: "a", Approval: true}},
+			{ID: "b", Question: &belay.TaskQuestion{Signal: "b", Approval: true, Message: text}},
+			{ID: "c", Description: "about c", Question: &belay.TaskQuestion{Signal: "c", Approval: true, Message: "C?"}},
+			{ID: "d", Description: "about d", Question: &belay.TaskQuestion{Signal: "d", Message: "D?"}},
+		}
+		for _, name := range []string{"a", "b"} {
+			a := send(t, f, by(at+"/signal?approval=yes&name="+name, nil, belay.ScopeSubmit))
+			checkTame(t, a)
+			if shown := a.root.all("pre"); len(shown) != 1 && text != "" || len(a.body) > 1<<20 {
+				t.Errorf("%.20q: %d questions, %d bytes", text, len(shown), len(a.body))
+			}
+			if strings.Contains(a.body, "C?") {
+				t.Errorf("%.20q: the form shows another question", text)
+			}
+		}
+		if text != "May I?" {
+			continue
+		}
+		send(t, f, by(at+"/signal?approval=yes&name=a", nil, belay.ScopeSubmit)).says("Approve or refuse", "May I?")
+		for _, name := range []string{"d", "e", "", percent("a\x00")} {
+			a := send(t, f, by(at+"/signal?approval=yes&name="+name, nil, belay.ScopeSubmit))
+			if len(a.root.all("pre")) != 0 {
+				t.Errorf("the signal %q has a question\n%s", name, a.body)
+			}
+		}
+		f.one.Workflow = "another"
+		if a := send(t, f, by(at+"/signal?approval=yes&name=a", nil, belay.ScopeSubmit)); len(a.root.all("pre")) != 0 {
+			t.Error("an execution that runs no document has the question of a task")
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (p *pages) execution(ctx context.Context, r *http.Request) (view, error) {
 	now := p.options.Now()
 	d := detailOf(&e, &why, now)
 	d.Owner = ownerOf(&e, sessions, now)
-	d.Remedies = remediesFor(ctx, &why)
+	d.Remedies = remediesFor(ctx, &e, &why)
 	d.Offers, d.Done = unlike(p.offers(ctx, &e), d.Remedies), doneNote(r.URL.Query())
 	if d.Tasks, err = p.tasks(ctx, &e, now); err != nil {
 		return view{}, err

@@ -199,19 +199,36 @@ func (p *pages) job(ctx context.Context, r *http.Request) (view, error) {
 
 // question adds the question for which an agent waits to its page.
 func (p *pages) question(ctx context.Context, id belay.ExecutionID, d *jobPage) error {
+	q, err := p.asked(ctx, id, "")
+	if q.Signal != "" {
+		d.Question, d.Answers = block(q.Text), answerPath(id, q.Signal)
+	}
+	return err
+}
+
+// question is a question of an agent, and the name of the signal that answers it.
+type question struct {
+	Text   string `json:"text"`
+	Signal string `json:"signal"`
+}
+
+// asked returns the newest question of an agent, or the one that a signal answers; zero if there is none.
+func (p *pages) asked(ctx context.Context, id belay.ExecutionID, signal string) (question, error) {
 	log, err := p.tailOf(ctx, id, "questions", talkBytes)
 	if err != nil || log == nil {
-		return err
+		return question{}, err
 	}
 	lines := strings.Split(strings.TrimSpace(log.Text), "\n")
-	var asked struct {
-		Text   string `json:"text"`
-		Signal string `json:"signal"`
+	if signal == "" {
+		lines = lines[len(lines)-1:]
 	}
-	if json.Unmarshal([]byte(lines[len(lines)-1]), &asked) == nil && asked.Signal != "" {
-		d.Question, d.Answers = block(asked.Text), answerPath(id, asked.Signal)
+	for _, text := range slices.Backward(lines) {
+		var q question
+		if json.Unmarshal([]byte(text), &q) == nil && q.Signal != "" && (signal == "" || q.Signal == signal) {
+			return q, nil
+		}
 	}
-	return nil
+	return question{}, nil
 }
 
 // jobOf reads the execution that an address names, which must be a job.

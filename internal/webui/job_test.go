@@ -274,8 +274,20 @@ func TestTheQuestionOfAnAgent(t *testing.T) {
 		}
 		a := get(t, j, here+id(1).String()+"/job")
 		checkTame(t, a)
+		form := send(t, j, by(answerPath(id(1), "answer-2-b"), nil, belay.ScopeSubmit))
+		checkTame(t, form)
+		if n := len(form.root.all("pre")); n != 1 {
+			t.Errorf("%.20q: the form has %d questions", question, n)
+		}
 		if question != "May I?" {
 			continue
+		}
+		form.says("Answer the agent", "May I?")
+		send(t, j, by(answerPath(id(1), "answer-1-a"), nil, belay.ScopeSubmit)).says("an earlier one")
+		for _, name := range []string{"answer-3-c", "go", ""} {
+			if a := send(t, j, by(answerPath(id(1), name), nil, belay.ScopeSubmit)); len(a.root.all("pre")) != 0 {
+				t.Errorf("the signal %q has a question\n%s", name, a.body)
+			}
 		}
 		a.says("May I?", "Answer the agent")
 		if strings.Contains(a.body, "an earlier one") {
@@ -284,6 +296,42 @@ func TestTheQuestionOfAnAgent(t *testing.T) {
 		if want := "/signal?approval=answer&amp;name=answer-2-b"; !strings.Contains(a.body, want) {
 			t.Errorf("the page does not have %q", want)
 		}
+	}
+}
+
+// The page of the execution of an agent that asks leads to the form for the answer, and not to that of a signal.
+func TestTheExecutionOfAnAgentLeadsToTheAnswer(t *testing.T) {
+	j := agentJob()
+	j.one.State, j.one.Output = belay.Waiting, nil
+	at := here + id(1).String()
+	for name, want := range map[string]string{
+		"answer-2-b": answerPath(id(1), "answer-2-b"), "answer-<b>&": answerPath(id(1), "answer-<b>&"), "go": at + "/signal",
+	} {
+		j.why.Execution = id(1)
+		j.why.Remedies = []belay.Remedy{{
+			Do: belay.RemedySignal, Of: belay.RemedyExecution, ID: id(1).String(), Signal: name, Title: "Send it",
+		}}
+		page := send(t, j, by(at, nil, belay.ScopeSubmit))
+		checkTame(t, page)
+		var got []string
+		for _, l := range page.root.class("button") {
+			got = append(got, l.words()+" "+l.attr["href"])
+		}
+		label := "Answer the agent "
+		if name == "go" {
+			label = "Send it "
+		}
+		if diff := cmp.Diff([]string{label + want}, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if a := send(t, j, by(at, nil, belay.ScopeRead)); len(a.root.class("button")) != 0 {
+			t.Errorf("%s: a key without the scope submit gets a form", name)
+		}
+	}
+	j.one.Workflow = "w"
+	j.why.Remedies[0].Signal = "answer-2-b"
+	if a := send(t, j, by(at, nil, belay.ScopeSubmit)); strings.Contains(a.body, "Answer the agent") {
+		t.Error("an execution without an agent has an answer")
 	}
 }
 

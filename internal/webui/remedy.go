@@ -17,11 +17,15 @@ type remedy struct {
 }
 
 // remediesFor returns what the explanation of an execution recommends, with the addresses of the forms. An action on
-// another thing leads back to the page of the execution.
-func remediesFor(ctx context.Context, why *belay.Explanation) []remedy {
+// another thing leads back to the page of the execution. The signal that answers an agent has a form of its own.
+func remediesFor(ctx context.Context, e *belay.Execution, why *belay.Explanation) []remedy {
 	var all []remedy
 	for i := range why.Remedies {
 		if r, ok := remedyOf(&why.Remedies[i], why.Execution); ok {
+			if from := &why.Remedies[i]; from.Do == belay.RemedySignal && isAnswer(e, from.Signal) {
+				r.Label, r.Text = "Answer the agent", "sends the answer, and the job continues"
+				r.Address = answerPath(e.ID, from.Signal)
+			}
 			if r.Lacks != "" && visitorOf(ctx).allows(r.Lacks) {
 				r.Lacks = ""
 			}

@@ -2,6 +2,7 @@ package webui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -22,6 +23,9 @@ var approval = Input{Properties: []Property{
 		"type": "string", "description": "The output of the task has it. It may be empty",
 	}},
 }}
+
+// approving is the value of the field approval in the form of an approval.
+const approving = "yes"
 
 // answering is the value of the field approval in the form of an answer to the question of an agent.
 const answering = "answer"
@@ -53,7 +57,7 @@ func answerOf(id belay.ExecutionID, name string, payload json.RawMessage) (json.
 func signalPath(id belay.ExecutionID, name string, approves bool) string {
 	q := url.Values{"name": {name}}
 	if approves {
-		q.Set("approval", "yes")
+		q.Set("approval", approving)
 	}
 	return "/executions/" + id.String() + "/signal?" + q.Encode()
 }
@@ -70,26 +74,26 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		if q.Get("name") == "" {
 			form.Set("signal", p.awaited(ctx, e.ID))
 			switch {
-			case p.waitsForApproval(ctx, e, form.Get("signal")):
-				form.Set("approval", "yes")
-			case isJob(e) && strings.HasPrefix(form.Get("signal"), "answer-"):
+			case p.approvalOf(ctx, e, form.Get("signal")) != nil:
+				form.Set("approval", approving)
+			case isAnswer(e, form.Get("signal")):
 				form.Set("approval", answering)
 			}
 		}
 		if payload.approves(form); len(payload.fields) > 0 {
 			form = payload.with(form, nil, false)
 		}
-		p.signalForm(w, r, a, e, &payload, form, nil, nil)
+		p.signalForm(ctx, w, r, a, e, &payload, form, nil, nil)
 		return
 	}
 	payload.approves(form)
 	data, problems := payload.read(form)
 	switch {
 	case len(problems) > 0:
-		p.signalForm(w, r, a, e, &payload, form, problems, invalidInput())
+		p.signalForm(ctx, w, r, a, e, &payload, form, problems, invalidInput())
 		return
 	case form.Get("show") != "":
-		p.signalForm(w, r, a, e, &payload, payload.with(form, data, form.Get("show") == "json"), nil, nil)
+		p.signalForm(ctx, w, r, a, e, &payload, payload.with(form, data, form.Get("show") == "json"), nil, nil)
 		return
 	}
 	var op belay.OpID
@@ -114,28 +118,40 @@ func (p *pages) signal(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, "/executions/"+e.ID.String()+"?done="+a.name, http.StatusSeeOther)
 	case repairable(err):
-		p.signalForm(w, r, a, e, &payload, form, nil, err)
+		p.signalForm(ctx, w, r, a, e, &payload, form, nil, err)
 	default:
 		p.refuse(w, r, err)
 	}
 }
 
-// waitsForApproval reports whether a task of a document waits for an approval by a signal of this name.
-func (p *pages) waitsForApproval(ctx context.Context, e *belay.Execution, name string) bool {
+// approvalOf returns the task of a document that waits for an approval by a signal of this name; nil if there is none.
+func (p *pages) approvalOf(ctx context.Context, e *belay.Execution, name string) *belay.Task {
 	if name == "" || p.options.Tasks == nil || e.Workflow != documentWorkflow {
-		return false
+		return nil
 	}
 	const most = 100
 	page, err := p.options.Tasks(ctx, belay.TaskQuery{Execution: e.ID, State: belay.TaskWaiting, Limit: most})
-	return err == nil && slices.ContainsFunc(page.Tasks, func(t belay.Task) bool {
+	if err != nil {
+		return nil // the person can answer without the question
+	}
+	i := slices.IndexFunc(page.Tasks, func(t belay.Task) bool {
 		return t.Question != nil && t.Question.Approval && t.Question.Signal == name
 	})
+	if i < 0 {
+		return nil
+	}
+	return &page.Tasks[i]
+}
+
+// isAnswer reports whether a signal of this name answers the question of an agent.
+func isAnswer(e *belay.Execution, name string) bool {
+	return isJob(e) && strings.HasPrefix(name, "answer-")
 }
 
 // approves gives the form the fields of an approval, or of an answer to an agent, if it is one.
 func (f *inputForm) approves(form url.Values) {
 	switch form.Get("approval") {
-	case "yes":
+	case approving:
 		f.fields = inputFields(&approval)
 	case answering:
 		f.fields = inputFields(&Input{Properties: []Property{{"answer", true, map[string]any{
@@ -144,9 +160,27 @@ func (f *inputForm) approves(form url.Values) {
 	}
 }
 
+// ask gives the form of an approval, or of an answer to an agent, its title and the question.
+func (p *pages) ask(ctx context.Context, f *actionForm, e *belay.Execution, kind, name string) {
+	if kind == answering {
+		f.Heading, f.Button, f.About = "Answer the agent", "Answer", "The job continues with the answer."
+		if !isJob(e) || name == "" {
+			return
+		}
+		if q, err := p.asked(ctx, e.ID, name); err == nil { // the person can answer without the question
+			f.Question = block(q.Text)
+		}
+		return
+	}
+	f.Heading, f.Button, f.About = "Approve or refuse", "Send the answer", "The task that asks gets the answer."
+	if t := p.approvalOf(ctx, e, name); t != nil {
+		f.Question = block(cmp.Or(t.Question.Message, t.Description))
+	}
+}
+
 // signalForm shows the form of a signal.
-func (p *pages) signalForm(w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution, payload *inputForm,
-	form url.Values, problems map[string]string, failed error) {
+func (p *pages) signalForm(ctx context.Context, w http.ResponseWriter, r *http.Request, a *action, e *belay.Execution,
+	payload *inputForm, form url.Values, problems map[string]string, failed error) {
 	f := actionFormOf(a, e)
 	list, other, mode := payload.view(form, problems)
 	name := field{Name: "signal", Kind: "line", Label: "Name", Required: true}
@@ -154,11 +188,11 @@ func (p *pages) signalForm(w http.ResponseWriter, r *http.Request, a *action, e 
 	f.Fields, f.Switch = append([]field{name}, list...), other
 	f.Hidden = append(f.Hidden, field{Name: "mode", Value: mode})
 	if len(payload.fields) > 0 {
-		kind := "yes"
+		kind := approving
 		if form.Get("approval") == answering {
 			kind = answering
-			f.Heading, f.Button, f.About = "Answer the agent", "Answer", "The job continues with the answer."
 		}
+		p.ask(ctx, &f, e, kind, strings.TrimSpace(form.Get("signal")))
 		f.Hidden = append(f.Hidden, field{Name: "approval", Value: kind})
 	}
 	p.showForm(w, r, f, failed)
