@@ -62,13 +62,20 @@ func (c *Client) Reply(ctx context.Context, job belay.ExecutionID, p Prompt) (be
 // Answer answers the newest question of the agent that runs the job. It returns CodeConflict if the
 // agent has not asked, the job has ended, or the question has another answer already.
 func (c *Client) Answer(ctx context.Context, job belay.ExecutionID, text string) error {
+	return c.AnswerAs(ctx, job, text, "")
+}
+
+// AnswerAs is Answer with the name of the person who answers. A server that requires API keys uses the name of the key
+// instead.
+func (c *Client) AnswerAs(ctx context.Context, job belay.ExecutionID, text, actor string) error {
 	r := request{
 		op: "answer job " + job.String(), method: http.MethodPost, path: "/jobs/" + job.String() + "/answer",
 	}
 	var err error
 	r.body, err = body(r.op, struct {
 		Answer string `json:"answer"`
-	}{text})
+		Actor  string `json:"actor,omitempty"`
+	}{text, actor})
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ question. The first answer counts; another answer to the same question is refuse
 				if err != nil {
 					return err
 				}
-				return s.Answer(c.Context(), id, text)
+				return s.AnswerAs(c.Context(), id, text, actor())
 			})
 		},
 		ValidArgsFunction: a.completeIDs,

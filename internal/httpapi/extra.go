@@ -112,8 +112,8 @@ func (rt *route) answer(w http.ResponseWriter, f *refusal) {
 	rt.refuse(w, f.problem)
 }
 
-// Actor is the name of the key with which a request was sent, or "" if the request needed no key.
-func Actor(ctx context.Context) string { return callerOf(ctx).actor("") }
+// Actor is the name of the key with which a request was sent, or the name that the request gives if it needed no key.
+func Actor(ctx context.Context, said string) string { return callerOf(ctx).actor(said) }
 
 // Trace is the trace in the headers of a request; zero if they have none that is valid.
 func Trace(ctx context.Context) belay.Trace {

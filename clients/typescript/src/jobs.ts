@@ -61,8 +61,8 @@ export class Jobs {
   }
 
   /** answer answers the newest question of the agent of a job. Another answer to the same question is refused. */
-  async answer(id: string, text: string): Promise<void> {
-    await answer(this.#api.POST("/jobs/{id}/answer", { params: { path: { id } }, body: { answer: text } }));
+  async answer(id: string, text: string, o: { actor?: string } = {}): Promise<void> {
+    await answer(this.#api.POST("/jobs/{id}/answer", { params: { path: { id } }, body: { ...o, answer: text } }));
   }
 
   /** list reads a page of jobs, the newest first. */

@@ -3659,6 +3659,8 @@ export interface components {
             outcome: string;
         };
         HumanAnswer: {
+            /** @description The name of the person who answers, if the request needs no key. */
+            actor?: string;
             /** @description The answer, at most 64 KiB as JSON. */
             answer: string;
             /**

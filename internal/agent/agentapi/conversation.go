@@ -34,6 +34,7 @@ type Reply struct {
 type HumanAnswer struct {
 	Answer   string `json:"answer" doc:"The answer, at most 64 KiB as JSON."`
 	Question int    `json:"question,omitempty" doc:"The number of the question; the default is the newest."`
+	Actor    string `json:"actor,omitempty" maxLength:"200" doc:"The name of the person who answers, if the request needs no key."`
 }
 
 // prompt submits a job that continues the conversation and the work of another job. That job must
@@ -180,7 +181,7 @@ func (d *endpoint) deliver(ctx context.Context, x *belay.Execution, body *HumanA
 		return &belay.Error{Code: belay.CodeConflict, Message: "the agent does not ask this question"}
 	}
 	err = d.b.Signal(ctx, belay.SignalRequest{
-		Execution: x.ID, Name: q.Signal(), Payload: text, Actor: httpapi.Actor(ctx),
+		Execution: x.ID, Name: q.Signal(), Payload: text, Actor: httpapi.Actor(ctx, body.Actor),
 		Op: wire.OpOf(x.ID.String() + " " + q.Signal()),
 	})
 	if belay.CodeOf(err) == belay.CodeIdempotencyMismatch {

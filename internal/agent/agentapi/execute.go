@@ -125,7 +125,7 @@ func (s *Service) submit(ctx context.Context, job belay.Submission) (belay.Submi
 	if err != nil {
 		return belay.Submitted{}, err
 	}
-	job.Actor, job.Trace = httpapi.Actor(ctx), httpapi.Trace(ctx)
+	job.Actor, job.Trace = httpapi.Actor(ctx, ""), httpapi.Trace(ctx)
 	answers, err := s.b.Submit(ctx, job)
 	if err == nil {
 		err = answers[0].Err

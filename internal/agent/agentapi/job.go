@@ -310,7 +310,7 @@ func (d *endpoint) cancel(w http.ResponseWriter, r *http.Request) {
 	x, err := d.find(r)
 	if err == nil {
 		x, err = d.b.Control(r.Context(), belay.Control{
-			Execution: x.ID, Action: belay.ActionCancel, Actor: httpapi.Actor(r.Context()),
+			Execution: x.ID, Action: belay.ActionCancel, Actor: httpapi.Actor(r.Context(), ""),
 			Reason: "asked for at /jobs",
 			Op:     wire.OpOf(r.Header.Get("Idempotency-Key")),
 		})

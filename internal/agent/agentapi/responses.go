@@ -251,7 +251,7 @@ func (d *endpoint) cancelResponse(w http.ResponseWriter, r *http.Request) {
 	x, err := d.findResponse(r)
 	if err == nil && !x.State.Terminal() {
 		x, err = d.b.Control(r.Context(), belay.Control{
-			Execution: x.ID, Action: belay.ActionCancel, Actor: httpapi.Actor(r.Context()),
+			Execution: x.ID, Action: belay.ActionCancel, Actor: httpapi.Actor(r.Context(), ""),
 			Reason: "asked for at /v1/responses", Op: wire.OpOf(r.Header.Get("Idempotency-Key")),
 		})
 	}
