@@ -19,9 +19,9 @@ type ExecutionDetail struct {
 	// TriggerPayload has the data that the source of the trigger has sent, as it was submitted.
 	TriggerPayload json.RawMessage `json:"trigger_payload,omitempty" doc:"The payload of the trigger, as it was submitted."`
 	// ModifiedBy and ModifiedAt are the actor and the time of the newest action of a person or program on
-	// the execution, such as a pause. ModifiedBy is empty if the action named no actor; both are zero if
-	// there was no action.
-	ModifiedBy string    `json:"modified_by,omitempty" doc:"The actor of the newest action on the execution, such as a pause. Actions of Belay itself do not count."`
+	// the execution, such as a pause or a signal that has an actor. ModifiedBy is empty if the action named
+	// no actor; both are zero if there was no action.
+	ModifiedBy string    `json:"modified_by,omitempty" doc:"The actor of the newest action on the execution, such as a pause, or a signal that has an actor. Actions of Belay itself do not count."`
 	ModifiedAt time.Time `json:"modified_at,omitzero" doc:"The time of the newest action on the execution; absent if there was none."`
 	// Metrics is nil if the Backend did not compute the metrics.
 	Metrics *Metrics `json:"metrics,omitempty"`

@@ -71,6 +71,9 @@ func (c *Client) Signal(ctx context.Context, s belay.SignalRequest) error {
 		s.Op = belay.OpID(c.set.ids())
 	}
 	op := "signal " + s.Execution.String()
+	if c.set.key != "" {
+		s.Actor = "" // the server uses the name of the key; an older server refuses the field
+	}
 	w := wire.Signal{Execution: s.Execution, Name: s.Name, Payload: s.Payload, Actor: s.Actor, Op: s.Op}
 	return c.repeat(ctx, op, func() error {
 		_, err := c.batches.do(ctx, op, wire.Op{Signal: &w})

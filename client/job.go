@@ -71,6 +71,9 @@ func (c *Client) AnswerAs(ctx context.Context, job belay.ExecutionID, text, acto
 	r := request{
 		op: "answer job " + job.String(), method: http.MethodPost, path: "/jobs/" + job.String() + "/answer",
 	}
+	if c.set.key != "" {
+		actor = "" // the server uses the name of the key; an older server refuses the field
+	}
 	var err error
 	r.body, err = body(r.op, struct {
 		Answer string `json:"answer"`

@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -193,6 +194,9 @@ func TestAnAgentAsksWithACommand(t *testing.T) {
 		for i, text := range []string{"red", "large"} {
 			until(t, "the job waits", func() bool { return a.job(id).at("question", "number") == float64(i+1) })
 			p.belay("agent", "answer", id, text).want(0)
+			if by := slices.Collect(maps.Values(a.senders(id))); slices.Contains(by, "") || len(by) != i+1 {
+				t.Errorf("the answers are by %q", by)
+			}
 			if i == 0 {
 				a.want(http.StatusConflict, "POST", "/jobs/"+id+"/answer", `{"answer":"blue","question":1}`)
 			}

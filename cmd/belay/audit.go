@@ -40,8 +40,8 @@ func (a *app) auditCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "audit", Short: "Show who did what, when, to which object, and why", Args: none,
 		Long: `Show who did what, when, to which object, and why: changes of keys, gates, documents, schedules, webhooks and
-notification targets, and actions on executions and dead letters. The newest action comes first. On a server, the
-command needs a key with the scope admin.`,
+notification targets, actions on executions and dead letters, and signals. The newest action comes first. On a server,
+the command needs a key with the scope admin.`,
 		Example: `  belay audit --actor anna --since 24h
   belay audit --kind gate --name queue:mail
   belay audit --kind execution --action delete`,

@@ -443,7 +443,8 @@ func TestActorsOfSignalsAreTheKeys(t *testing.T) {
 		got = append(got, ev.Name+" by "+ev.Actor)
 	}
 	want := []string{
-		"open by ann", "open batch by ann", "nobody by ", "forged by ci", "forged batch by ci", "long by ci", "own by ci",
+		"open by ann", "open batch by ann", "nobody by ", "forged by ci", "forged batch by ci", "long by ci",
+		"own by ci",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("signals %q, want %q", got, want)

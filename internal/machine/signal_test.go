@@ -200,8 +200,8 @@ func TestSignalRepeatedAfterTheEnd(t *testing.T) {
 }
 
 // Rule: the history names the actor of a signal; a repetition by another actor is the same signal. The audit has each
-// signal that has an actor once, with its name. A signal without an actor, such as that of a program which needs no key,
-// is in no audit.
+// signal that has an actor once, with its name. A signal without an actor, such as that of a program which needs no
+// key, is in no audit.
 func TestSignalsNameTheirActors(t *testing.T) {
 	s := newStage(t)
 	id := s.run(s.worker("w")).Execution

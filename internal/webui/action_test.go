@@ -302,7 +302,8 @@ func TestApprovalsAreAnsweredWithFields(t *testing.T) {
 		t.Errorf("refused: %d\n%s", a.status, a.body)
 	}
 	for i, want := range []string{`{"approved": true, "comment": "looks good"}`, `{"approved": false}`, `[1]`} {
-		if s := f.signals[i]; !same(s.Payload, []byte(want)) || s.Name != "a/b?c" || s.Op.IsZero() || s.Actor != "anna" {
+		s := f.signals[i]
+		if !same(s.Payload, []byte(want)) || s.Name != "a/b?c" || s.Op.IsZero() || s.Actor != "anna" {
 			t.Errorf("signal %d is %s %s by %s", i, s.Name, s.Payload, s.Actor)
 		}
 	}
@@ -318,7 +319,7 @@ func TestTheQuestionOfAnApproval(t *testing.T) {
 		f.tasks = []belay.Task{
 			{ID: "a", Description: text, Question: &belay.TaskQuestion{Signal: "a", Approval: true}},
 			{ID: "b", Question: &belay.TaskQuestion{Signal: "b", Approval: true, Message: text}},
-			{ID: "c", Description: "about c", Question: &belay.TaskQuestion{Signal: "c", Approval: true, Message: "C?"}},
+			{ID: "c", Question: &belay.TaskQuestion{Signal: "c", Approval: true, Message: "C?"}},
 			{ID: "d", Description: "about d", Question: &belay.TaskQuestion{Signal: "d", Message: "D?"}},
 		}
 		for _, name := range []string{"a", "b"} {

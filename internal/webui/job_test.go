@@ -305,7 +305,8 @@ func TestTheExecutionOfAnAgentLeadsToTheAnswer(t *testing.T) {
 	j.one.State, j.one.Output = belay.Waiting, nil
 	at := here + id(1).String()
 	for name, want := range map[string]string{
-		"answer-2-b": answerPath(id(1), "answer-2-b"), "answer-<b>&": answerPath(id(1), "answer-<b>&"), "go": at + "/signal",
+		"answer-2-b": answerPath(id(1), "answer-2-b"), "answer-<b>&": answerPath(id(1), "answer-<b>&"),
+		"go": at + "/signal",
 	} {
 		j.why.Execution = id(1)
 		j.why.Remedies = []belay.Remedy{{

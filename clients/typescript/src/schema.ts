@@ -3295,7 +3295,7 @@ export interface components {
              * @description The time of the newest action on the execution; absent if there was none.
              */
             modified_at?: string;
-            /** @description The actor of the newest action on the execution, such as a pause. Actions of Belay itself do not count. */
+            /** @description The actor of the newest action on the execution, such as a pause, or a signal that has an actor. Actions of Belay itself do not count. */
             modified_by?: string;
             notify?: components["schemas"]["Notification"][];
             /** Format: int64 */
