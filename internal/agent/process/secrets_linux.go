@@ -143,7 +143,7 @@ var errUncovered = errors.New("its entries cannot be mounted again")
 func (p place) surround(user *host.User) (covered []string, err error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(p.at, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil, nil //nolint:nilerr // a directory that does not exist in this view needs no cover
+		return nil, nil // a directory that does not exist in this view needs no cover
 	}
 	beside, links, err := p.entries()
 	defer beside.close()
