@@ -46,8 +46,9 @@ func answerOf(id belay.ExecutionID, name string, payload json.RawMessage) (json.
 		var text bytes.Buffer
 		e := json.NewEncoder(&text)
 		e.SetEscapeHTML(false)
-		_ = e.Encode(*of.Answer) // never fails
-		payload = bytes.TrimSpace(text.Bytes())
+		if err := e.Encode(*of.Answer); err == nil { // as always
+			payload = bytes.TrimSpace(text.Bytes())
+		}
 	}
 	return payload, belay.OpID(belay.ChildID(belay.ExecutionID{}, 0, "op "+id.String()+" "+name))
 }
