@@ -106,15 +106,15 @@ func (o *order) follow() error {
 // surroundings returns a place for each directory that has to be covered because of the secrets in
 // it. The other secrets are added to o.loose and o.exempt.
 func (o *order) surroundings() (all []place) {
-	own, sealed := o.Writable, len(o.Writable) > 0
-	if !sealed {
-		own = []string{o.Dir}
+	if len(o.Writable) == 0 { // the run may make files in every directory, and a cover would swallow them
+		o.exempt = o.Secrets
+		return nil
 	}
 	for _, at := range o.Secrets {
 		dir := filepath.Dir(at)
 		temporary := slices.Contains(shared, dir)
 		switch i := slices.IndexFunc(all, func(p place) bool { return p.at == dir }); {
-		case withinOneOf(dir, own) || temporary && !sealed: // the run makes files in this directory
+		case withinOneOf(dir, o.Writable): // the run makes files in this directory
 			o.exempt = append(o.exempt, at)
 		case (slices.Contains(neededWhole, dir) || temporary) && isSocket(at): // Landlock cannot close sockets
 			o.exempt = append(o.exempt, at)
