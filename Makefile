@@ -53,11 +53,11 @@ HEAVY := ReadersOfLogsShareTheirMemory ThousandWatchers ManyReadersOfAJob ManyLa
 
 # Tests that make unit runs only without the race detector. In the conformance suite of a store one call follows the
 # other (the tests beside it, engine, embedded and sdktest call stores concurrently, and run with the detector);
-# TestHTTPSQLite combines two parts that TestHTTPMemory and TestSQLite run with the detector. TestPostgres runs the workers
-# of TestSQLite on a store whose connections and hints the tests of engine and embedded use with the detector.
-# TestWithoutRoot repeats tests as another user. TestHistoryWithDataIsBounded reads 40 MB, and TestBadRequestsAreRefused sends thousands,
-# one after the other; the latter has shorter time limits, and a limit of memory, without the detector. The tests of
-# package webui with hostile texts request one page after the other.
+# TestHTTPSQLite combines two parts that TestHTTPMemory and TestSQLite run with the detector. TestPostgres runs the
+# workers of TestSQLite on a store whose connections and hints the tests of engine and embedded use with the detector.
+# TestWithoutRoot repeats tests as another user. TestHistoryWithDataIsBounded reads 40 MB, and
+# TestBadRequestsAreRefused sends thousands, one after the other; the latter has shorter time limits, and a limit of
+# memory, without the detector. The tests of package webui with hostile texts request one page after the other.
 UNRACED := Store HTTPSQLite Postgres WithoutRoot HistoryWithDataIsBounded BadRequestsAreRefused HostileJobs HostileCheckpoints HostileTextOnAllPages HostileSchemas HostileKeysAndAudit
 
 # The packages with tests in HEAVY or UNRACED, beginning with those that take longest.

@@ -14,10 +14,9 @@ import (
 	"github.com/belaydev/belay/internal/host"
 )
 
-// A mount on a hidden file stays on that file. If somebody replaces the file, the name leads to the
-// new file, on which there is no mount. So the directory of a secret is covered too: an empty
-// directory is mounted on it, in which the other entries are mounted again. The run then has no path
-// to the real directory, and sees no file that is made there later.
+// A mount hides one file. A file that replaces it under the same name has no mount. So a mount of an
+// empty directory covers the directory of a secret too, and the other entries are mounted again in it.
+// The run then has no path to the real directory, and sees no file that is made there later.
 
 const (
 	// mostBeside is the maximum number of entries of a directory that are mounted again in a cover of

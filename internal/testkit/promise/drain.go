@@ -57,7 +57,8 @@ func (f *Finding) afterSession(s *Story, r *Run, w *belay.Worker) {
 	if w.State == belay.WorkerLost || r.End == nil {
 		return
 	}
-	// A run may be lost before: its lease had ended, and the worker ended the session before anybody had expired it.
+	// A run may be lost earlier: the lease of the session ended, the engine took the run away, and the worker ended the
+	// session in order before the engine expired it.
 	lost := r.End.Kind == belay.OutcomeLost.String() && !r.End.At.Before(w.EndedAt)
 	if lost || r.End.At.After(w.EndedAt) && slices.Contains(byOwners, r.End.Kind) {
 		f.Violation(s, "token %d of %s, which ended in order at %s, became %s at %s", r.Token, w.Name,
